@@ -1,0 +1,73 @@
+//! The process that a system is measured in.
+
+use std::process::Stdio;
+
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+
+use super::Result;
+
+/// What the parent tells its child.
+#[derive(clap::Args, Debug)]
+pub(crate) struct ChildArguments {
+    pub(crate) bench: String,
+    pub(crate) system: String,
+    pub(crate) url: String,
+}
+
+/// What the child tells its parent: one line of JSON, the last thing it prints.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// What was done, as often as it was done.
+    pub(crate) items: u64,
+    /// In how long.
+    pub(crate) seconds: f64,
+    /// The child's peak memory; the frame fills it in.
+    #[serde(default)]
+    pub(crate) peak_kib: Option<u64>,
+}
+
+impl ChildArguments {
+    pub(crate) async fn pool(&self) -> Result<PgPool> {
+        Ok(PgPoolOptions::new()
+            .max_connections(4)
+            .connect(&self.url)
+            .await?)
+    }
+
+    /// Runs the child to its end, and hears what it measured.
+    pub(crate) async fn spawn(&self) -> Result<Measured> {
+        let output = tokio::process::Command::new(std::env::current_exe()?)
+            .args(["child", &self.bench, &self.system, &self.url])
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .await?;
+        if !output.status.success() {
+            return Err(format!("{}/{} failed: {}", self.bench, self.system, output.status).into());
+        }
+        let said = String::from_utf8(output.stdout)?;
+        let last = said.lines().last().ok_or("the child said nothing")?;
+        Ok(serde_json::from_str(last)?)
+    }
+}
+
+/// Called last in the child: by now it has used all the memory it ever will.
+pub(crate) fn answer(measured: &Measured) -> Result<()> {
+    let measured = Measured {
+        peak_kib: peak_kib(),
+        ..measured.clone()
+    };
+    println!("{}", serde_json::to_string(&measured)?);
+    Ok(())
+}
+
+/// The kernel's own high-water mark of this process; only Linux tells.
+fn peak_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}

@@ -1,0 +1,15 @@
+//! How the system behaves, shown against a real Postgres. A test's name is the behaviour.
+
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
+
+mod clock;
+mod cluster;
+mod harness;
+mod migrations;
+mod processes;

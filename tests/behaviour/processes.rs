@@ -1,0 +1,54 @@
+//! Real processes, for what one process cannot show.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// The program `tests/src/bin/helper.rs`.
+pub(crate) fn helper(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_helper"));
+    command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    command
+}
+
+/// A helper that has said its first line and stays; killed when dropped.
+pub(crate) struct Staying {
+    child: Child,
+    pub(crate) said: String,
+}
+
+impl Staying {
+    pub(crate) fn spawn(arguments: &[&str]) -> Self {
+        let mut child = helper(arguments).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut said)
+            .unwrap();
+        assert!(!said.is_empty(), "the helper ended at once");
+        Self {
+            child,
+            said: said.trim().to_owned(),
+        }
+    }
+
+    /// Ends it as it would end itself.
+    pub(crate) fn finish(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,55 @@
+//! Things that tests want done by a process of its own, so that it can be one of many or be killed.
+
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "part of the tests"
+)]
+
+use std::sync::Arc;
+
+use local_postgres::{Claim, Cluster, Durability, Server};
+use sqlx::PgPool;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        // Migrates the database, and prints what came of it.
+        ["migrate", url] => {
+            let pool = PgPool::connect(url).await.expect("the database answers");
+            match jobs::migrate(&pool).await {
+                Ok(()) => println!("migrated"),
+                Err(error) => println!("{error}"),
+            }
+        }
+        // Creates a database from the template, prints its name, and stays.
+        ["scratch", prefix, template] => {
+            let server = Arc::new(Server::find().expect("there is a server"));
+            let prefix: &'static str = prefix.to_owned().leak();
+            let claim = Claim::new(server, prefix).await.expect("a claim");
+            let scratch = claim.create("killed", template).await.expect("a database");
+            println!("{}", scratch.name);
+            wait_for_end_of_input();
+        }
+        // Joins a temporary cluster, prints its socket folder and data, and stays.
+        ["cluster", name, process] => {
+            let process = process.parse().expect("a number");
+            let cluster =
+                Cluster::temporary(name, process, Durability::Scratch).expect("the cluster starts");
+            println!(
+                "{} {}",
+                cluster.sockets().display(),
+                cluster.data().display()
+            );
+            wait_for_end_of_input();
+        }
+        _ => panic!("unknown: {arguments:?}"),
+    }
+}
+
+fn wait_for_end_of_input() {
+    let _ = std::io::stdin().read_line(&mut String::new());
+}

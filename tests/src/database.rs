@@ -1,0 +1,187 @@
+//! One test's database, from its copy to its end.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use local_postgres::Scratch;
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnection, PgPoolOptions};
+
+use crate::shared::{CONNECTIONS, Shared, shared};
+
+/// A test's own database.
+#[derive(Debug)]
+pub struct Database {
+    scratch: Scratch,
+    url: String,
+    pool: PgPool,
+}
+
+impl Database {
+    /// A pool of a few connections.
+    pub fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// The database's name.
+    pub fn name(&self) -> &str {
+        &self.scratch.name
+    }
+
+    /// Its address, for another process.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Lets time pass: `pipeline.now()` is this much later from here on.
+    pub async fn move_clock(&self, by: Duration) {
+        sqlx::query("update pipeline_test.clock set ahead = ahead + make_interval(secs => $1)")
+            .bind(by.as_secs_f64())
+            .execute(&self.pool)
+            .await
+            .expect("the clock moves");
+    }
+}
+
+/// Whether the database of a failed test stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Dropped like any other.
+    No,
+    /// Kept under another name, for a look.
+    IfFailed,
+}
+
+/// Why a test failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// It panicked.
+    Panicked(Box<dyn Any + Send>),
+    /// It ended well, but left something that must not be.
+    Left(String),
+}
+
+/// Runs a test with a database of its own.
+///
+/// # Panics
+///
+/// When the test does, or when it leaves behind what must not be: a deadlock.
+pub async fn with_database(test: impl AsyncFnOnce(&Database)) {
+    let keep = match std::env::var_os("PIPELINE_KEEP_TEST_DATABASE") {
+        Some(value) if !value.is_empty() && value != "0" => Keep::IfFailed,
+        _ => Keep::No,
+    };
+    match try_with_database(keep, test).await {
+        Ok(()) => {}
+        Err((Failure::Panicked(panic), _)) => std::panic::resume_unwind(panic),
+        Err((Failure::Left(what), _)) => panic!("{what}"),
+    }
+}
+
+/// The same, but tells why the test failed, and the name of its database if that was kept.
+pub async fn try_with_database(
+    keep: Keep,
+    test: impl AsyncFnOnce(&Database),
+) -> Result<(), (Failure, Option<String>)> {
+    let shared = shared().await;
+    let _room = shared
+        .room
+        .acquire()
+        .await
+        .expect("the semaphore stays open");
+    let database = create(shared).await;
+    let outcome = AssertUnwindSafe(test(&database)).catch_unwind().await;
+    database.pool.close().await;
+    let failure = match outcome {
+        Err(panic) => Some(Failure::Panicked(panic)),
+        Ok(()) => check(shared, &database).await.err().map(Failure::Left),
+    };
+    let Some(failure) = failure else {
+        remove(shared, &database).await;
+        return Ok(());
+    };
+    if keep == Keep::No {
+        remove(shared, &database).await;
+        return Err((failure, None));
+    }
+    let kept = shared
+        .claim
+        .keep(&database.scratch)
+        .await
+        .expect("the database is kept");
+    eprintln!("kept: {}", shared.claim.server().url(&kept));
+    Err((failure, Some(kept)))
+}
+
+async fn create(shared: &Shared) -> Database {
+    let thread = std::thread::current();
+    let label = thread.name().unwrap_or("test").replace("::", "_");
+    let scratch = shared
+        .claim
+        .create(&label, &shared.template)
+        .await
+        .expect("a database is created");
+    let pool = PgPoolOptions::new()
+        .max_connections(CONNECTIONS)
+        .connect_with(scratch.options.clone())
+        .await
+        .expect("the new database can be connected to");
+    Database {
+        url: shared.claim.server().url(&scratch.name),
+        scratch,
+        pool,
+    }
+}
+
+async fn remove(shared: &Shared, database: &Database) {
+    shared
+        .claim
+        .remove(&database.scratch)
+        .await
+        .expect("the database is dropped");
+}
+
+/// What must hold after every test.
+///
+/// `invariants.sql` will be run here, once there are tables that it can be said of.
+async fn check(shared: &Shared, database: &Database) -> Result<(), String> {
+    let mut admin = shared
+        .claim
+        .server()
+        .admin()
+        .await
+        .map_err(|e| e.to_string())?;
+    let deadlocks = deadlocks(&mut admin, database.name())
+        .await
+        .map_err(|e| e.to_string())?;
+    if deadlocks > 0 {
+        return Err(format!(
+            "{deadlocks} deadlock(s) in {}: the deadlock detector is never the plan",
+            database.name()
+        ));
+    }
+    Ok(())
+}
+
+/// The server counts a deadlock at the latest when the session that had it ends: so wait for that.
+async fn deadlocks(admin: &mut PgConnection, database: &str) -> Result<i64, sqlx::Error> {
+    loop {
+        let sessions: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity
+             where datname = $1 and backend_type = 'client backend'",
+        )
+        .bind(database)
+        .fetch_one(&mut *admin)
+        .await?;
+        if sessions == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    sqlx::query_scalar("select deadlocks from pg_stat_database where datname = $1")
+        .bind(database)
+        .fetch_one(admin)
+        .await
+}

@@ -1,0 +1,29 @@
+//! What every test stands on: one server for the whole run, a fresh database for each test.
+//!
+//! ```no_run
+//! # async fn example() {
+//! tests::with_database(async |db| {
+//!     let now = sqlx::query("select pipeline.now()").execute(db.pool()).await;
+//!     assert!(now.is_ok());
+//! })
+//! .await;
+//! # }
+//! ```
+//!
+//! The database is a copy of a migrated template, in which `pipeline.now()` can be moved. When the
+//! test has ended, [`with_database`] checks what must hold after every test, and drops the
+//! database. `PIPELINE_KEEP_TEST_DATABASE=1` keeps that of a failed test, and says how to look at it.
+//!
+//! `DATABASE_URL` names the server only: the databases are called `pipeline_test_*`.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
+
+mod database;
+mod shared;
+
+pub use database::{Database, Failure, Keep, try_with_database, with_database};
+pub use shared::{server, template};

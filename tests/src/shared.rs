@@ -1,0 +1,91 @@
+//! What the tests of one process share.
+
+use std::sync::Arc;
+
+use local_postgres::{Claim, Server};
+use sha2::{Digest as _, Sha256};
+use sqlx::postgres::PgPoolOptions;
+use tokio::sync::{OnceCell, Semaphore};
+
+/// Replaces the clock of a test database by one that can be moved.
+const CLOCK: &str = include_str!("clock.sql");
+
+/// The connections of one test's pool.
+pub(crate) const CONNECTIONS: u32 = 8;
+
+/// Left to the server, to the harness itself and to other processes.
+const RESERVED: usize = 40;
+
+pub(crate) struct Shared {
+    pub(crate) claim: Claim,
+    pub(crate) template: String,
+    /// As many tests at once as the server has connections for.
+    pub(crate) room: Semaphore,
+}
+
+static SHARED: OnceCell<Shared> = OnceCell::const_new();
+
+pub(crate) async fn shared() -> &'static Shared {
+    SHARED
+        .get_or_init(|| async {
+            match prepare().await {
+                Ok(shared) => shared,
+                Err(error) => panic!("the tests have no database: {error}"),
+            }
+        })
+        .await
+}
+
+/// The server the tests run on.
+pub async fn server() -> &'static Server {
+    shared().await.claim.server()
+}
+
+/// The name of the migrated database that each test's is a copy of.
+pub async fn template() -> &'static str {
+    &shared().await.template
+}
+
+async fn prepare() -> Result<Shared, Box<dyn std::error::Error>> {
+    let server = Arc::new(tokio::task::spawn_blocking(Server::find).await??);
+    let template = template_name();
+    server
+        .template::<Box<dyn std::error::Error>>(&template, async |options| {
+            let pool = PgPoolOptions::new()
+                .max_connections(1)
+                .connect_with(options)
+                .await?;
+            jobs::migrate(&pool).await?;
+            sqlx::raw_sql(CLOCK).execute(&pool).await?;
+            pool.close().await;
+            Ok(())
+        })
+        .await?;
+    let mut admin = server.admin().await?;
+    let limit: i32 = sqlx::query_scalar("select current_setting('max_connections')::int")
+        .fetch_one(&mut admin)
+        .await?;
+    let free = usize::try_from(limit)?.saturating_sub(RESERVED);
+    Ok(Shared {
+        claim: Claim::new(server, "pipeline_test").await?,
+        template,
+        room: Semaphore::new((free / CONNECTIONS as usize).max(1)),
+    })
+}
+
+/// Changes with every migration and with the clock, so that an old template is never taken.
+fn template_name() -> String {
+    let mut hash = Sha256::new();
+    for (version, _, checksum) in jobs::migrations() {
+        hash.update(version.to_be_bytes());
+        hash.update(checksum);
+    }
+    hash.update(CLOCK);
+    let digest: String = hash
+        .finalize()
+        .iter()
+        .take(8)
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    format!("pipeline_test_template_{digest}")
+}
