@@ -31,6 +31,7 @@ mod server;
 pub use cluster::{Cluster, Durability};
 pub use download::download;
 pub use error::{Error, Result};
+pub use place::checkout;
 pub use programs::Programs;
 pub use scratch::{Claim, Scratch};
 pub use server::Server;

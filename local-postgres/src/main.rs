@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use local_postgres::{Claim, Error, Programs, Server, download};
+use local_postgres::{Claim, Error, Programs, Server, checkout, download};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
@@ -69,7 +69,7 @@ async fn with_server(command: &[OsString]) -> Result<ExitCode, Error> {
 }
 
 async fn with_migrated_database(command: &[OsString]) -> Result<ExitCode, Error> {
-    let checkout = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let checkout = checkout();
     let claim = Claim::new(Arc::new(Server::find()?), "pipeline_sql").await?;
     let scratch = claim.create("macros", "template1").await?;
     let mut files = vec![checkout.join("jobs/src/sql/migrate_table.sql")];

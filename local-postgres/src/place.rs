@@ -8,8 +8,22 @@ use crate::account::Account;
 use crate::error::At as _;
 use crate::{Error, Result};
 
-/// The checkout this program was built from.
-const CHECKOUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+/// The checkout we work in: the nearest folder upwards that holds this crate, seen from the package
+/// that cargo runs, else from the working folder. Looked for when it is asked for: a checkout may
+/// have been moved since it was built.
+pub fn checkout() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    package
+        .into_iter()
+        .chain(std::env::current_dir())
+        .find_map(|start| {
+            start
+                .ancestors()
+                .find(|folder| folder.join("local-postgres/Cargo.toml").is_file())
+                .map(Path::to_owned)
+        })
+        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".."))
+}
 
 /// The folder that holds clusters and downloaded programs.
 #[derive(Debug, Clone)]
@@ -23,10 +37,8 @@ impl Place {
     /// The checkout's `.postgres`, where the server's account can work there; else a folder of our
     /// own under the system's `/var/tmp`.
     pub(crate) fn choose(account: &Account) -> Result<Self> {
-        let checkout = Path::new(CHECKOUT);
-        let checkout = checkout
-            .canonicalize()
-            .unwrap_or_else(|_| checkout.to_owned());
+        let checkout = checkout();
+        let checkout = checkout.canonicalize().at("find", &checkout)?;
         let inside = checkout.join(".postgres");
         let why = match fs::create_dir_all(&inside) {
             Ok(()) if account.can_enter(&inside) && (account.switches() || writable(&inside)) => {
