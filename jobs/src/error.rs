@@ -1,3 +1,5 @@
+use crate::limits;
+
 /// What a call into this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -64,5 +66,135 @@ pub enum Error {
         what: &'static str,
         /// The statement that gives the right.
         grant: String,
+    },
+
+    /// A name that cannot be one.
+    #[error(
+        "the {what} `{value}` is not a valid name: use 1 to {} letters, digits, `.`, `_` or `-`",
+        limits::NAME
+    )]
+    InvalidName {
+        /// Which name.
+        what: &'static str,
+        /// What was given.
+        value: String,
+    },
+
+    /// A pattern that cannot be one.
+    #[error(
+        "the {what} pattern `{value}` is neither a name nor the beginning of one followed by `*`: \
+         write it like `media`, `media.*` or `*`"
+    )]
+    InvalidPattern {
+        /// The pattern of which name.
+        what: &'static str,
+        /// What was given.
+        value: String,
+    },
+
+    /// More than is stored.
+    #[error(
+        "the {what} is {size} bytes long, and {limit} is the limit: store it elsewhere and pass a reference to it"
+    )]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        size: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+
+    /// The one character that Postgres cannot store.
+    #[error(
+        "the {what} holds a NUL character, which Postgres cannot store: remove it, or encode it"
+    )]
+    HasNul {
+        /// What holds it.
+        what: &'static str,
+    },
+
+    /// A unique key without a character.
+    #[error("the unique key is empty: give it a value, or leave it out")]
+    EmptyKey,
+
+    /// The job's data has no JSON.
+    #[error("a `{kind}` cannot be written as JSON: {source}")]
+    NotEncodable {
+        /// The job type's name.
+        kind: &'static str,
+        /// What serde said.
+        source: serde_json::Error,
+    },
+
+    /// No attempt at all.
+    #[error("`{kind}` is to be tried {attempts} times: give it from 1 to 32767 attempts")]
+    AttemptsOutOfRange {
+        /// The job type's name.
+        kind: &'static str,
+        /// What was asked for.
+        attempts: u16,
+    },
+
+    /// A time that cannot be kept.
+    #[error("the {what} of `{kind}` is {given:?}: {remedy}")]
+    DurationOutOfRange {
+        /// The job type's name.
+        kind: &'static str,
+        /// Which one.
+        what: &'static str,
+        /// What was asked for.
+        given: std::time::Duration,
+        /// What it may be.
+        remedy: &'static str,
+    },
+
+    /// More jobs than one statement takes.
+    #[error(
+        "{count} jobs in one call, and {} is the limit: enqueue them in several",
+        limits::BULK
+    )]
+    TooMany {
+        /// How many were given.
+        count: usize,
+    },
+
+    /// Nothing to do it with.
+    #[error("{0}")]
+    Worker(&'static str),
+
+    /// Two job types of one name in a worker.
+    #[error("two job types are called `{0}`: give one of them another #[job(name = \"..\")]")]
+    DuplicateName(&'static str),
+
+    /// A batch that nothing can be added to any more.
+    #[error("batch {batch} is {state}: jobs can be added only while it is open; begin another one")]
+    BatchClosed {
+        /// The batch's id.
+        batch: i64,
+        /// `sealed` or `finished`.
+        state: &'static str,
+    },
+
+    /// There is no such thing.
+    #[error("there is no {what} {id}: it has never been, or it succeeded and was deleted")]
+    NotFound {
+        /// What was looked for.
+        what: &'static str,
+        /// Its id.
+        id: i64,
+    },
+
+    /// Not possible in the state it is in.
+    #[error("job {id} is {status}: only a {needed} job can be {asked}")]
+    WrongStatus {
+        /// The job.
+        id: i64,
+        /// What it is.
+        status: String,
+        /// What it would have to be.
+        needed: &'static str,
+        /// What was asked for.
+        asked: &'static str,
     },
 }

@@ -1,13 +1,51 @@
 //! Background jobs on Postgres, run by apalis workers.
 //!
+//! A job is plain data that knows how to perform itself. It is enqueued, alone or in a transaction of
+//! yours, and run to its end whatever is killed on the way.
+//!
 //! This crate is the lower layer: a job and how it runs. It knows nothing of pipelines; the
 //! `pipeline` crate stands on it and re-exports it.
 //!
-//! So far it holds the ground everything stands on: [`migrate`], which brings the schema
-//! `pipeline` of a database up to date.
+//! | to | there is |
+//! |---|---|
+//! | declare a job | [`Job`], [`Perform`], [`JobError`], [`Context`] |
+//! | enqueue it | [`Client`] |
+//! | run it | [`Worker`] |
+//! | let many finish as one | [`Client::batch`] |
+//! | look after them | [`Client::jobs`], [`Client::retry`], [`Client::pause`] |
 
+// `#[derive(Job)]` writes `::jobs`, in our own examples too.
+#[allow(unused_extern_crates)]
+extern crate self as jobs;
+
+mod backend;
+mod batch;
+mod client;
+mod context;
+mod engine;
+mod enqueue;
 mod error;
+mod failure;
+mod job;
+mod limits;
+mod manage;
 mod migrate;
+mod options;
+mod registry;
+mod worker;
 
+pub use backend::{Claimed, Envelope, JobsBackend};
+pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
+pub use client::Client;
+pub use context::{Context, MissingData};
+pub use engine::{Came, End, LoadInput, Moment, Probe, Settle, Settled};
+pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
+pub use failure::JobError;
+pub use job::{Job, OnError, Perform};
+pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, WorkerInfo};
 pub use migrate::{MINIMUM_SERVER, migrate, migrations};
+pub use options::{Backoff, Growth, JobOptions};
+pub use pipeline_derive::Job;
+pub use registry::{Jobs, Output, Performer};
+pub use worker::{Worker, shutdown_signal};

@@ -1,4 +1,62 @@
-//! The derive macros of `jobs` and `pipeline`: `Job`, `Pipeline` and `Branch`.
+//! The derive macros of `jobs` and `pipeline`.
 //!
-//! None of them is here yet; `docs/status.md` says what is. An application will not name this
+//! [`macro@Job`] is here; `Pipeline` and `Branch` are not yet. An application does not name this
 //! crate: each macro is re-exported beside the trait it implements.
+
+mod attributes;
+mod backoff;
+mod declared;
+mod duration;
+mod job;
+mod krate;
+mod name;
+
+use proc_macro::TokenStream;
+use syn::{DeriveInput, parse_macro_input};
+
+/// Implements the trait `jobs::Job`: the name a job is stored under, and how it is to be run.
+///
+/// ```ignore
+/// use jobs::Job;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(
+///     name = "media.transcode",
+///     version = 2,
+///     queue = "media",
+///     priority = 10,
+///     attempts = 5,
+///     backoff = "exponential(1s..60s, jitter 0.2)",
+///     timeout = "10m",
+///     lease = "30s"
+/// )]
+/// struct Transcode {
+///     preset: String,
+/// }
+/// ```
+///
+/// Every attribute may be left out, and with them `#[job(..)]` itself; it may also be written more
+/// than once. What is left out is as `jobs::JobOptions::DEFAULT` says.
+///
+/// | attribute | what it takes |
+/// |---|---|
+/// | `name` | a name: from 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`. Without it, the type's in snake case: `HTTPFetch` is stored as `http_fetch` |
+/// | `version` | an integer from 1 |
+/// | `queue` | a name, as above |
+/// | `priority` | an integer from -32768 to 32767 |
+/// | `attempts` | an integer from 1 to 32767 |
+/// | `backoff` | `"fixed(5s)"`, `"linear(1s..60s)"` or `"exponential(1s..60s)"`; each may end in a jitter from 0 to 1, as in `"fixed(5s, jitter 0.2)"` |
+/// | `timeout` | a duration above zero |
+/// | `lease` | a duration from `"1s"` to `"1d"` |
+/// | `crate` | where the crate `jobs` is, as in `crate = "my_framework::jobs"`; needed only where neither `jobs` nor `pipeline` is a dependency |
+///
+/// A duration is written `"500ms"`, `"30s"`, `"10m"`, `"2h"`, `"1d"` or `"1m30s"`.
+///
+/// It can be derived on any struct or enum without type parameters or lifetimes: a generic type
+/// would be many types under one stored name.
+#[proc_macro_derive(Job, attributes(job))]
+pub fn derive_job(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    job::expand(&input, krate::find).into()
+}

@@ -11,5 +11,6 @@
 mod clock;
 mod cluster;
 mod harness;
+mod jobs;
 mod migrations;
 mod processes;

@@ -1,0 +1,356 @@
+//! A claimed job on its way through the worker, and the one attempt that it is.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::Claimed;
+use crate::Backoff;
+use crate::engine::{Chances, End, Running, Shared, Verb};
+use crate::enqueue::Overrides;
+
+/// A claimed job on its way through the worker: what apalis calls the arguments of a task.
+///
+/// Cheap to clone; all clones are the same attempt.
+#[derive(Clone)]
+pub struct Envelope(Arc<Inner>);
+
+struct Inner {
+    job: Claimed,
+    queue: Arc<str>,
+    timeout: Option<Duration>,
+    backoff: Backoff,
+    control: Control,
+    began: OnceLock<Instant>,
+    /// There from the claim until our layer takes it. Dropped untaken, the job never started.
+    pass: Mutex<Option<Pass>>,
+}
+
+/// Why an attempt was stopped from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Why {
+    /// Its worker was dropped.
+    Dropped = 0,
+    /// Its worker shut down, and the grace is over.
+    Shutdown = 1,
+    /// Its lease is lost: the job is no longer ours to end.
+    Lease = 2,
+}
+
+/// How an attempt is asked to stop, or made to.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    asked: CancellationToken,
+    abort: OnceLock<AbortHandle>,
+    why: AtomicU8,
+}
+
+impl Control {
+    pub(crate) async fn asked_to_stop(&self) {
+        self.asked.cancelled().await;
+    }
+
+    pub(crate) fn is_asked_to_stop(&self) -> bool {
+        self.asked.is_cancelled()
+    }
+
+    pub(crate) fn ask_to_stop(&self) {
+        self.asked.cancel();
+    }
+
+    /// Drops the job where it stands.
+    pub(crate) fn kill(&self, why: Why) {
+        self.asked.cancel();
+        self.why.store(why as u8, Ordering::Release);
+        if let Some(handle) = self.abort.get() {
+            handle.abort();
+        }
+    }
+
+    /// The job runs as this task. A kill that came before is carried out now.
+    pub(crate) fn runs_as(&self, handle: AbortHandle) {
+        let handle = self.abort.get_or_init(|| handle);
+        if self.why() != Why::Dropped {
+            handle.abort();
+        }
+    }
+
+    fn why(&self) -> Why {
+        match self.why.load(Ordering::Acquire) {
+            1 => Why::Shutdown,
+            2 => Why::Lease,
+            _ => Why::Dropped,
+        }
+    }
+}
+
+/// The slot, and the way to report: held from the claim to the end.
+struct Pass {
+    shared: Arc<Shared>,
+    id: i64,
+    token: i64,
+    batch: Option<i64>,
+    queue: Arc<str>,
+    lease: Duration,
+    sent: Instant,
+    slot: Option<OwnedSemaphorePermit>,
+    ended: bool,
+}
+
+impl Pass {
+    fn finish(&mut self, end: impl FnOnce(&Self) -> Option<End>) {
+        self.ended = true;
+        self.shared.running.lock().remove(&self.token);
+        // The slot is free now; the end may still wait for its commit.
+        self.slot.take();
+        if let Some(end) = end(self) {
+            self.shared.report(end);
+        }
+        self.shared.gone();
+    }
+
+    fn end(&self, verb: Verb) -> End {
+        End {
+            id: self.id,
+            token: self.token,
+            batch: self.batch,
+            queue: Some(Arc::clone(&self.queue)),
+            verb,
+            wait: Duration::ZERO,
+            error: None,
+            output: None,
+            held_since: None,
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.finish(|pass| Some(pass.end(Verb::HandBack)));
+        }
+    }
+}
+
+impl Envelope {
+    pub(crate) fn claimed(
+        job: Claimed,
+        shared: Arc<Shared>,
+        slot: Option<OwnedSemaphorePermit>,
+        sent: Instant,
+    ) -> Self {
+        let overrides: Overrides = job
+            .options
+            .as_deref()
+            .and_then(|json| serde_json::from_str(json).ok())
+            .unwrap_or_default();
+        let known = shared.registry.get(&job.kind).map(|known| &known.options);
+        let timeout = overrides
+            .timeout_ms
+            .map(Duration::from_millis)
+            .or_else(|| known.and_then(|options| options.timeout));
+        let backoff = overrides
+            .backoff
+            .or_else(|| known.map(|options| options.backoff))
+            .unwrap_or_default();
+        let queue: Arc<str> = job.queue.as_str().into();
+        shared.claimed();
+        let pass = Pass {
+            id: job.id,
+            token: job.token,
+            batch: job.batch,
+            queue: Arc::clone(&queue),
+            lease: Duration::from_millis(u64::try_from(job.lease_ms).unwrap_or(1_000)),
+            sent,
+            slot,
+            ended: false,
+            shared,
+        };
+        Self::assemble(job, queue, timeout, backoff, Some(pass))
+    }
+
+    /// Only to be looked at.
+    pub(crate) fn listed(job: Claimed) -> Self {
+        let queue: Arc<str> = job.queue.as_str().into();
+        Self::assemble(job, queue, None, Backoff::DEFAULT, None)
+    }
+
+    fn assemble(
+        job: Claimed,
+        queue: Arc<str>,
+        timeout: Option<Duration>,
+        backoff: Backoff,
+        pass: Option<Pass>,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            job,
+            queue,
+            timeout,
+            backoff,
+            control: Control::default(),
+            began: OnceLock::new(),
+            pass: Mutex::new(pass),
+        }))
+    }
+
+    /// The job.
+    pub fn id(&self) -> i64 {
+        self.0.job.id
+    }
+
+    /// The attempt.
+    pub fn token(&self) -> i64 {
+        self.0.job.token
+    }
+
+    /// Which attempt this is; the first is 1.
+    pub fn attempt(&self) -> u16 {
+        self.0.job.attempt.max(0).cast_unsigned()
+    }
+
+    /// How many there may be.
+    pub fn attempts(&self) -> u16 {
+        self.0.job.attempts.max(0).cast_unsigned()
+    }
+
+    /// The queue it came from.
+    pub fn queue(&self) -> &str {
+        &self.0.queue
+    }
+
+    /// The job type's name.
+    pub fn kind(&self) -> &str {
+        &self.0.job.kind
+    }
+
+    /// The batch it belongs to.
+    pub fn batch(&self) -> Option<i64> {
+        self.0.job.batch
+    }
+
+    pub(crate) fn args(&self) -> &str {
+        &self.0.job.args
+    }
+
+    pub(crate) fn input(&self) -> Option<&str> {
+        self.0.job.input.as_deref()
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.0.timeout
+    }
+
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        let timeout = self.0.timeout?;
+        let began = self.0.began.get().copied().unwrap_or_else(Instant::now);
+        Some(timeout.saturating_sub(began.elapsed()))
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        &self.0.control
+    }
+
+    pub(crate) fn chances(&self) -> Chances {
+        Chances {
+            attempt: self.attempt(),
+            attempts: self.attempts(),
+            backoff: self.0.backoff,
+            luck: fastrand::f32(),
+            asked_to_stop: self.0.control.is_asked_to_stop(),
+        }
+    }
+
+    /// Begins the attempt: once for each claim, by our layer.
+    pub(crate) fn begin(&self) -> Option<Attempt> {
+        let pass = self.0.pass.lock().take()?;
+        let _ = self.0.began.set(Instant::now());
+        pass.shared.running.lock().insert(
+            pass.token,
+            Running {
+                envelope: self.clone(),
+                lease: pass.lease,
+                renewed: pass.sent,
+            },
+        );
+        Some(Attempt {
+            envelope: self.clone(),
+            pass,
+        })
+    }
+
+    /// Whether the worker knows the job's type.
+    pub(crate) fn is_known(&self) -> bool {
+        self.0
+            .pass
+            .lock()
+            .as_ref()
+            .is_some_and(|pass| pass.shared.registry.get(&self.0.job.kind).is_some())
+    }
+}
+
+/// An attempt that is under way. Ends exactly once: by [`end`](Self::end), or by being dropped.
+///
+/// It lives inside the task that performs the job, so that it ends only when the job has really
+/// stopped.
+pub(crate) struct Attempt {
+    envelope: Envelope,
+    pass: Pass,
+}
+
+impl Attempt {
+    pub(crate) fn end(mut self, fill: impl FnOnce(&mut End)) {
+        let lost = self.envelope.control().why() == Why::Lease;
+        self.pass.finish(|pass| {
+            let mut end = pass.end(Verb::Succeed);
+            fill(&mut end);
+            // An end that cannot count is not sent, but a success may still come in time.
+            (!lost || end.verb == Verb::Succeed).then_some(end)
+        });
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.pass.ended {
+            return;
+        }
+        let why = self.envelope.control().why();
+        self.pass.finish(|pass| match why {
+            Why::Lease => None,
+            Why::Dropped | Why::Shutdown => Some(pass.end(Verb::HandBack)),
+        });
+    }
+}
+
+impl fmt::Debug for Envelope {
+    /// Without the job's data: a log line is no place for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Envelope")
+            .field("id", &self.id())
+            .field("kind", &self.kind())
+            .field("queue", &self.queue())
+            .field("attempt", &self.attempt())
+            .field("token", &self.token())
+            .finish()
+    }
+}
+
+impl Serialize for Envelope {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.job.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Envelope {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Claimed::deserialize(deserializer).map(Self::listed)
+    }
+}

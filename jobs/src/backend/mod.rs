@@ -1,0 +1,160 @@
+//! Our queue as an apalis backend.
+//!
+//! It never returns an error and never ends: either would end the worker. What goes wrong in the
+//! database is the engine's to wait out.
+
+mod claimed;
+mod envelope;
+mod expose;
+mod inbox;
+mod layer;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use apalis_core::backend::finalize::FinalizeBackend;
+use apalis_core::backend::future::BoxSyncFuture;
+use apalis_core::backend::queue::Queue;
+use apalis_core::backend::{Backend, BackendConfig};
+use apalis_core::task::Task;
+use apalis_core::task::builder::TaskBuilder;
+use apalis_core::task::task_id::TaskId;
+use apalis_core::worker::context::WorkerContext;
+
+use crate::engine::Shared;
+
+pub use claimed::Claimed;
+pub use envelope::Envelope;
+pub(crate) use envelope::Why;
+pub(crate) use inbox::Inbox;
+use layer::AttemptLayer;
+
+/// Our queue as an apalis backend.
+pub struct JobsBackend {
+    pub(crate) shared: Arc<Shared>,
+    codec: expose::EnvelopeCodec,
+    polled: bool,
+    closing: Option<BoxSyncFuture<()>>,
+}
+
+/// How apalis is to treat the backend: as it is, without a codec around it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AsItIs;
+
+impl FinalizeBackend<JobsBackend, Envelope> for AsItIs {
+    type Backend = JobsBackend;
+
+    fn finalize(current: JobsBackend) -> JobsBackend {
+        current
+    }
+}
+
+impl JobsBackend {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        shared.inbox.set_owner(&shared);
+        Self {
+            shared,
+            codec: expose::EnvelopeCodec,
+            polled: false,
+            closing: None,
+        }
+    }
+
+    fn task(envelope: Envelope) -> Task<Envelope> {
+        let token = envelope.token().cast_unsigned();
+        let before = usize::from(envelope.attempt().saturating_sub(1));
+        let queue = Queue::from(envelope.queue());
+        TaskBuilder::new(envelope)
+            // New at each claim: apalis takes no two tasks of one id at a time.
+            .task_id(TaskId::from_int(token))
+            // apalis counts one more when it first polls the job.
+            .attempt(before)
+            .queue(queue)
+            .build()
+    }
+}
+
+impl std::fmt::Debug for JobsBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobsBackend")
+            .field("worker", &self.shared.settings.name)
+            .finish()
+    }
+}
+
+impl Clone for JobsBackend {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.shared))
+    }
+}
+
+impl Backend for JobsBackend {
+    type Task = Task<Envelope>;
+    type Error = Infallible;
+
+    fn poll_ready(
+        &mut self,
+        _: &mut Context<'_>,
+        worker: &WorkerContext,
+    ) -> Poll<Result<(), Infallible>> {
+        self.polled = true;
+        self.shared.start(worker);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        _: &WorkerContext,
+    ) -> Poll<Option<Result<Self::Task, Infallible>>> {
+        // apalis takes tasks in a loop that never yields; after a while, this does.
+        let progress = std::task::ready!(tokio::task::coop::poll_proceed(cx));
+        self.shared.inbox.poll(cx).map(|envelope| {
+            progress.made_progress();
+            Some(Ok(Self::task(envelope)))
+        })
+    }
+
+    /// Polled when the worker is to stop and no job is left: waits until every end is committed.
+    fn poll_close(
+        &mut self,
+        cx: &mut Context<'_>,
+        _: &WorkerContext,
+    ) -> Poll<Result<(), Infallible>> {
+        self.shared.stop();
+        if !self.shared.is_started() {
+            return Poll::Ready(Ok(()));
+        }
+        let finished = &self.shared.finished;
+        self.closing
+            .get_or_insert_with(|| BoxSyncFuture::new(Box::pin(finished.clone().cancelled_owned())))
+            .poll_unpin(cx)
+            .map(Ok)
+    }
+}
+
+impl Drop for JobsBackend {
+    /// A worker that is dropped stops claiming. The board's backend was never a worker's.
+    fn drop(&mut self) {
+        if self.polled {
+            self.shared.stop();
+        }
+    }
+}
+
+impl BackendConfig for JobsBackend {
+    type Args = Envelope;
+    type Id = u64;
+    type Kind = AsItIs;
+    type Config = ();
+    type Layer = AttemptLayer;
+
+    fn config(&self) -> &() {
+        &()
+    }
+
+    fn middleware(&mut self, _: &mut WorkerContext) -> AttemptLayer {
+        AttemptLayer::default()
+    }
+}

@@ -1,0 +1,333 @@
+//! Batches: jobs that finish as one, with one job that is enqueued when they have.
+
+use std::collections::{BTreeMap, HashSet};
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use sqlx::{PgConnection, PgPool};
+
+use crate::engine::{Came, End, Settle, Settled};
+use crate::enqueue::{Columns, Enqueued, IntoNewJob, NewJob, insert};
+use crate::{Error, Perform, Result};
+
+/// What a batch's callback is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct BatchEnded {
+    /// The batch.
+    pub batch: i64,
+    /// How many jobs it had.
+    pub total: u32,
+    /// How many of them failed for good.
+    pub failed: u32,
+}
+
+/// What a batch's callback may take: what it is told, or nothing.
+pub trait BatchInput {}
+impl BatchInput for BatchEnded {}
+impl BatchInput for () {}
+
+/// A batch to be: say what it does when it finishes, then give it its jobs.
+#[derive(Debug)]
+#[must_use = "a batch is created by `jobs` or `open`"]
+pub struct NewBatch<'a> {
+    pool: &'a PgPool,
+    callback: Option<NewJob>,
+}
+
+/// How a callback lies in its batch until it is enqueued.
+#[derive(Serialize)]
+struct Callback<'a> {
+    kind: &'a str,
+    queue: &'a str,
+    priority: i16,
+    attempts: u16,
+    lease_ms: u128,
+    args: serde_json::Value,
+    options: &'a crate::enqueue::Overrides,
+}
+
+impl<'a> NewBatch<'a> {
+    pub(crate) fn new(pool: &'a PgPool) -> Self {
+        Self {
+            pool,
+            callback: None,
+        }
+    }
+
+    /// The job that is enqueued when the batch is sealed and its last job has ended: in the same
+    /// transaction, exactly once.
+    pub fn on_finish<J>(mut self, job: J) -> Self
+    where
+        J: Perform<Input: BatchInput>,
+    {
+        self.callback = Some(NewJob::with_input(&job));
+        self
+    }
+
+    /// Creates the batch with these jobs and seals it. One without jobs finishes at once.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake in any of the jobs, before anything is written.
+    pub async fn jobs<I>(self, jobs: I) -> Result<Batch>
+    where
+        I: IntoIterator<Item: IntoNewJob>,
+    {
+        let columns = columns(jobs)?;
+        let mut tx = self.pool.begin().await?;
+        let batch = self.create(&mut tx).await?;
+        let added = insert(&mut tx, columns, Some(batch.id)).await?;
+        let finished =
+            sqlx::query_file_scalar!("src/sql/batch_fill.sql", batch.id, fresh(&added), true,)
+                .fetch_one(&mut *tx)
+                .await?;
+        wake(&mut tx, finished).await?;
+        tx.commit().await?;
+        Ok(batch)
+    }
+
+    /// Creates the batch without jobs, open for some. It finishes no earlier than it is sealed.
+    ///
+    /// # Errors
+    ///
+    /// A mistake in the callback, before anything is written.
+    pub async fn open(self) -> Result<Batch> {
+        let mut connection = self.pool.acquire().await?;
+        self.create(&mut connection).await
+    }
+
+    async fn create(&self, connection: &mut PgConnection) -> Result<Batch> {
+        let callback = match &self.callback {
+            None => None,
+            Some(job) => Some(described(job)?),
+        };
+        let id = sqlx::query_file_scalar!("src/sql/batch_create.sql", callback)
+            .fetch_one(connection)
+            .await?;
+        Ok(Batch {
+            id,
+            pool: self.pool.clone(),
+        })
+    }
+}
+
+fn described(job: &NewJob) -> Result<serde_json::Value> {
+    job.check()?;
+    let not_encodable = |source| Error::NotEncodable {
+        kind: job.kind,
+        source,
+    };
+    let args = match &job.args {
+        Ok(args) => serde_json::from_str(args).map_err(not_encodable)?,
+        Err(error) => return Err(not_encodable(serde::ser::Error::custom(error))),
+    };
+    serde_json::to_value(Callback {
+        kind: job.kind,
+        queue: &job.queue,
+        priority: job.priority,
+        attempts: job.attempts,
+        lease_ms: job.lease.as_millis(),
+        args,
+        options: &job.overrides,
+    })
+    .map_err(not_encodable)
+}
+
+fn columns<I>(jobs: I) -> Result<Columns>
+where
+    I: IntoIterator<Item: IntoNewJob>,
+{
+    Columns::of(jobs.into_iter().map(IntoNewJob::into_new_job).collect())
+}
+
+/// One whose unique key was taken is another's, and not counted.
+fn fresh(added: &[Enqueued]) -> i32 {
+    i32::try_from(added.iter().filter(|job| job.fresh).count()).unwrap_or(i32::MAX)
+}
+
+async fn wake(connection: &mut PgConnection, queues: Option<Vec<String>>) -> Result<()> {
+    let queues = queues.unwrap_or_default();
+    if !queues.is_empty() {
+        sqlx::query!(
+            "select pg_notify('pipeline_jobs', queue) from unnest($1::text[]) as queue",
+            &queues
+        )
+        .execute(connection)
+        .await?;
+    }
+    Ok(())
+}
+
+/// A batch that is there.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    id: i64,
+    pool: PgPool,
+}
+
+/// Where a batch stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BatchState {
+    /// How many jobs it has.
+    pub total: i32,
+    /// How many have ended for good.
+    pub ended: i32,
+    /// How many of them failed.
+    pub failed: i32,
+    /// Whether nothing can be added any more.
+    pub sealed: bool,
+    /// Whether it is over.
+    pub finished: bool,
+}
+
+impl Batch {
+    /// Its id.
+    pub fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// Adds jobs to an open batch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BatchClosed`] where it is sealed or finished; the first mistake in any of the jobs.
+    /// Nothing is written then.
+    pub async fn add<I>(&self, jobs: I) -> Result<Vec<Enqueued>>
+    where
+        I: IntoIterator<Item: IntoNewJob>,
+    {
+        let columns = columns(jobs)?;
+        let mut tx = self.pool.begin().await?;
+        let state = self.lock(&mut tx).await?;
+        if state.sealed {
+            return Err(Error::BatchClosed {
+                batch: self.id,
+                state: if state.finished { "finished" } else { "sealed" },
+            });
+        }
+        let added = insert(&mut tx, columns, Some(self.id)).await?;
+        sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id, fresh(&added), false)
+            .fetch_one(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(added)
+    }
+
+    /// Says that nothing more will be added. If all its jobs have ended, it finishes now. Sealing
+    /// twice is fine.
+    ///
+    /// # Errors
+    ///
+    /// When the database refuses.
+    pub async fn seal(&self) -> Result<()> {
+        let mut tx = self.pool.begin().await?;
+        self.lock(&mut tx).await?;
+        let finished = sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id, 0, true)
+            .fetch_one(&mut *tx)
+            .await?;
+        wake(&mut tx, finished).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Where it stands.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be asked.
+    pub async fn state(&self) -> Result<BatchState> {
+        let row = sqlx::query_file_as!(BatchState, "src/sql/batch_state.sql", self.id)
+            .fetch_optional(&self.pool)
+            .await?;
+        row.ok_or(Error::NotFound {
+            what: "batch",
+            id: self.id,
+        })
+    }
+
+    async fn lock(&self, connection: &mut PgConnection) -> Result<BatchState> {
+        let row = sqlx::query_file_as!(BatchState, "src/sql/batch_lock.sql", self.id)
+            .fetch_optional(connection)
+            .await?;
+        row.ok_or(Error::NotFound {
+            what: "batch",
+            id: self.id,
+        })
+    }
+}
+
+/// Counts ends in their batches: the first user of the engine's seam.
+#[derive(Debug)]
+pub(crate) struct Batches;
+
+impl Settle for Batches {
+    fn concerns(&self, end: &End) -> bool {
+        end.batch().is_some() && end.may_be_last()
+    }
+
+    fn lock<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        ends: &'a [&'a End],
+        wait: bool,
+    ) -> BoxFuture<'a, Result<Vec<bool>, sqlx::Error>> {
+        Box::pin(async move {
+            let mut batches: Vec<i64> = ends.iter().filter_map(|end| end.batch()).collect();
+            batches.sort_unstable();
+            batches.dedup();
+            if wait {
+                sqlx::query_file_scalar!("src/sql/batches_lock_wait.sql", &batches)
+                    .fetch_all(connection)
+                    .await?;
+                // What is not there any more holds nobody up.
+                return Ok(vec![true; ends.len()]);
+            }
+            let locked: HashSet<i64> =
+                sqlx::query_file_scalar!("src/sql/batches_lock.sql", &batches)
+                    .fetch_all(connection)
+                    .await?
+                    .into_iter()
+                    .collect();
+            Ok(ends
+                .iter()
+                .map(|end| end.batch().is_some_and(|batch| locked.contains(&batch)))
+                .collect())
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        ends: &'a [(&'a End, Came)],
+    ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
+        Box::pin(async move {
+            let mut counts: BTreeMap<i64, (i32, i32)> = BTreeMap::new();
+            for (end, came) in ends {
+                let (Some(batch), true) = (end.batch(), *came != Came::Back) else {
+                    continue;
+                };
+                let (ended, failed) = counts.entry(batch).or_default();
+                *ended += 1;
+                *failed += i32::from(*came == Came::Failed);
+            }
+            if counts.is_empty() {
+                return Ok(Settled::default());
+            }
+            let batches: Vec<i64> = counts.keys().copied().collect();
+            let (ended, failed): (Vec<i32>, Vec<i32>) = counts.into_values().unzip();
+            let queues = sqlx::query_scalar!(
+                "select pipeline.settle_batches_v1($1, $2, $3)",
+                &batches,
+                &ended,
+                &failed
+            )
+            .fetch_one(connection)
+            .await?;
+            Ok(Settled {
+                queues: queues.unwrap_or_default(),
+            })
+        })
+    }
+}

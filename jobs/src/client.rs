@@ -1,0 +1,115 @@
+//! The application's side of the queue.
+
+use sqlx::{PgConnection, PgPool};
+
+use crate::Result;
+use crate::batch::NewBatch;
+use crate::enqueue::{Enqueue, Enqueued, IntoNewJob, Target, insert_into};
+
+/// The application's side: enqueues jobs, and looks after them.
+///
+/// ```no_run
+/// # use jobs::{Client, Job, Perform, Context, JobError};
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, Job)]
+/// # struct Welcome { user: i64 }
+/// # impl Perform for Welcome {
+/// #     type Input = ();
+/// #     type Output = ();
+/// #     async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> { Ok(()) }
+/// # }
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::connect("postgres://localhost/shop").await?;
+/// client.migrate().await?;
+/// client.enqueue(Welcome { user: 7 }).delay(std::time::Duration::from_secs(300)).await?;
+///
+/// // With your own rows, or not at all:
+/// let mut tx = client.pool().begin().await?;
+/// // .. insert the user ..
+/// client.enqueue_in(&mut tx, Welcome { user: 8 }).await?;
+/// tx.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Client {
+    pool: PgPool,
+}
+
+impl Client {
+    /// A client on a pool of yours.
+    pub fn new(pool: PgPool) -> Self {
+        Self { pool }
+    }
+
+    /// A client on a pool of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be reached.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Ok(Self::new(PgPool::connect(url).await?))
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Brings the schema up to date; see [`migrate`](crate::migrate).
+    ///
+    /// # Errors
+    ///
+    /// See [`migrate`](crate::migrate).
+    pub async fn migrate(&self) -> Result<()> {
+        crate::migrate(&self.pool).await
+    }
+
+    /// Enqueues a job when awaited; what is different about it can be said before.
+    pub fn enqueue(&self, job: impl IntoNewJob) -> Enqueue<'_> {
+        Enqueue {
+            target: Target::Pool(&self.pool),
+            job: job.into_new_job(),
+        }
+    }
+
+    /// The same inside a transaction of yours: it is there when that is committed, and never was when
+    /// it is not. A unique key that another open transaction has taken is waited for.
+    pub fn enqueue_in<'a>(&self, tx: &'a mut PgConnection, job: impl IntoNewJob) -> Enqueue<'a> {
+        Enqueue {
+            target: Target::Connection(tx),
+            job: job.into_new_job(),
+        }
+    }
+
+    /// Enqueues many jobs in one statement, all of them or none.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake in any of them, before anything is written.
+    pub async fn enqueue_many<I>(&self, jobs: I) -> Result<Vec<Enqueued>>
+    where
+        I: IntoIterator<Item: IntoNewJob>,
+    {
+        let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
+        insert_into(Target::Pool(&self.pool), jobs, None).await
+    }
+
+    /// The same inside a transaction of yours.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake in any of them, before anything is written.
+    pub async fn enqueue_many_in<I>(&self, tx: &mut PgConnection, jobs: I) -> Result<Vec<Enqueued>>
+    where
+        I: IntoIterator<Item: IntoNewJob>,
+    {
+        let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
+        insert_into(Target::Connection(tx), jobs, None).await
+    }
+
+    /// A batch: jobs that finish as one.
+    pub fn batch(&self) -> NewBatch<'_> {
+        NewBatch::new(&self.pool)
+    }
+}

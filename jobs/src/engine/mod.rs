@@ -1,0 +1,363 @@
+//! The engine: one for each worker, on a few connections of its own.
+//!
+//! | task | what it does |
+//! |---|---|
+//! | [`turn`] | ends attempts in groups, and claims new ones |
+//! | [`tick`] | turns what is due ready, finds lost leases, tells others of work |
+//! | [`renew`] | renews leases, and stops jobs whose lease is lost |
+//! | [`listen`] | hears of new work |
+//!
+//! They share [`Shared`], and talk to each other through it alone. Nothing in it must survive: what
+//! was not committed happens again elsewhere.
+
+mod ends;
+mod lines;
+mod link;
+mod listen;
+mod probe;
+mod renew;
+mod settle;
+mod tick;
+mod turn;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use apalis_core::worker::context::WorkerContext;
+use parking_lot::Mutex;
+use sqlx::PgPool;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Claimed, Envelope, Inbox, Why};
+use crate::registry::Registry;
+
+pub use ends::{Came, End};
+pub(crate) use ends::{Chances, Verb, judge, storable};
+pub(crate) use lines::{Line, Reserved};
+pub use probe::{Moment, Probe};
+pub use settle::{LoadInput, Settle, Settled};
+
+/// What a worker was told.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) pool: PgPool,
+    pub(crate) name: String,
+    pub(crate) host: String,
+    /// Only job types like one of these, as patterns of SQL's LIKE.
+    pub(crate) only: Option<Vec<String>>,
+    pub(crate) keep_succeeded: bool,
+    pub(crate) grace: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) unknown_after: Duration,
+    pub(crate) probe: Option<Arc<dyn Probe>>,
+}
+
+/// An attempt that is under way here.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) envelope: Envelope,
+    pub(crate) lease: Duration,
+    /// When we last sent for the lease that we hold.
+    pub(crate) renewed: Instant,
+}
+
+/// What the engine's tasks and the attempts share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) settle: Vec<Arc<dyn Settle>>,
+    pub(crate) load: Vec<Arc<dyn LoadInput>>,
+    pub(crate) inbox: Inbox,
+    pub(crate) running: Mutex<HashMap<i64, Running>>,
+    /// Ends that wait for the next turn.
+    ends: Mutex<Vec<End>>,
+    /// Reported, and not committed yet.
+    uncommitted: AtomicUsize,
+    /// Attempts claimed and not ended, whether started or not.
+    alive: AtomicUsize,
+    /// Lost leases that are being taken over from here.
+    lost: Mutex<HashSet<i64>>,
+    /// Queues that other processes must hear of.
+    news: Mutex<HashSet<String>>,
+    next_due: Mutex<Option<Instant>>,
+    worker: OnceLock<i64>,
+    /// apalis's view of the worker; it can be paused there.
+    context: OnceLock<WorkerContext>,
+    started: AtomicBool,
+    /// Wakes the turn.
+    signal: Notify,
+    /// Wakes the tick.
+    tick_now: Notify,
+    /// Nothing more is claimed.
+    pub(crate) stopping: CancellationToken,
+    /// Nothing runs any more: what is left is to be committed, and soon.
+    closing: CancellationToken,
+    /// All is committed, or given up.
+    pub(crate) finished: CancellationToken,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        settings: Settings,
+        lines: Vec<Line>,
+        registry: Arc<Registry>,
+        settle: Vec<Arc<dyn Settle>>,
+        load: Vec<Arc<dyn LoadInput>>,
+    ) -> Self {
+        Self {
+            settings,
+            lines,
+            registry,
+            settle,
+            load,
+            inbox: Inbox::default(),
+            running: Mutex::default(),
+            ends: Mutex::default(),
+            uncommitted: AtomicUsize::new(0),
+            alive: AtomicUsize::new(0),
+            lost: Mutex::default(),
+            news: Mutex::default(),
+            next_due: Mutex::default(),
+            worker: OnceLock::new(),
+            context: OnceLock::new(),
+            started: AtomicBool::new(false),
+            signal: Notify::new(),
+            tick_now: Notify::new(),
+            stopping: CancellationToken::new(),
+            closing: CancellationToken::new(),
+            finished: CancellationToken::new(),
+        }
+    }
+
+    /// Starts the engine's tasks, once. Called when the worker is first polled: it may have been
+    /// built outside of any runtime.
+    pub(crate) fn start(self: &Arc<Self>, worker: &WorkerContext) {
+        if self.started.load(Ordering::Acquire) || self.started.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let _ = self.context.set(worker.clone());
+        tokio::spawn(supervise(Arc::clone(self), worker.clone()));
+    }
+
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.load(Ordering::Acquire)
+    }
+
+    /// Stops claiming. What runs gets its grace; then it is handed back.
+    pub(crate) fn stop(&self) {
+        self.stopping.cancel();
+        self.signal.notify_one();
+    }
+
+    /// Whether nothing more is to be claimed, for now or for good.
+    fn is_closed_to_work(&self) -> bool {
+        self.stopping.is_cancelled() || self.context.get().is_some_and(WorkerContext::is_paused)
+    }
+
+    fn worker(&self) -> i64 {
+        self.worker.get().copied().unwrap_or(0)
+    }
+
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(|line| line.pattern.as_str())
+    }
+
+    fn queues_json(&self) -> serde_json::Value {
+        self.lines
+            .iter()
+            .map(|line| serde_json::json!({ "queue": line.pattern, "slots": line.slots }))
+            .collect()
+    }
+
+    /// Takes an attempt's end. It will be written, whatever comes.
+    pub(crate) fn report(&self, end: End) {
+        self.uncommitted.fetch_add(1, Ordering::AcqRel);
+        self.ends.lock().push(end);
+        self.signal.notify_one();
+    }
+
+    /// Ends that another transaction keeps from being written join the next turn; if they are all
+    /// there is, it comes a moment later.
+    fn hold(self: &Shared, held: Vec<End>) {
+        let mut ends = self.ends.lock();
+        let only = ends.is_empty();
+        ends.extend(held);
+        drop(ends);
+        if only {
+            std::thread::yield_now();
+        }
+        self.signal.notify_one();
+    }
+
+    fn committed(&self, count: usize) {
+        self.uncommitted.fetch_sub(count, Ordering::AcqRel);
+    }
+
+    fn uncommitted(&self) -> usize {
+        self.uncommitted.load(Ordering::Acquire)
+    }
+
+    /// Whether there is nothing left to do, and nothing will come.
+    fn is_drained(&self) -> bool {
+        self.closing.is_cancelled() && self.uncommitted() == 0
+    }
+
+    /// The tokens of everything that was claimed for us and that we know of.
+    fn known_tokens(&self) -> Vec<i64> {
+        let mut tokens: Vec<i64> = self.running.lock().keys().copied().collect();
+        tokens.extend(self.inbox.tokens());
+        tokens.extend(self.ends.lock().iter().map(End::token));
+        tokens
+    }
+
+    /// There may be work in this queue.
+    pub(crate) fn wake(&self, queue: &str) {
+        for line in self.lines.iter().filter(|line| line.matches(queue)) {
+            line.wake();
+        }
+        self.signal.notify_one();
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.lines.iter().for_each(Line::wake);
+        self.signal.notify_one();
+    }
+
+    /// A job comes back after this time: the tick must not be later.
+    fn due_in(&self, wait: Option<Duration>) {
+        let Some(at) = wait.and_then(|wait| Instant::now().checked_add(wait)) else {
+            return;
+        };
+        let mut next = self.next_due.lock();
+        if next.is_none_or(|known| at < known) {
+            *next = Some(at);
+            drop(next);
+            self.tick_now.notify_one();
+        }
+    }
+
+    /// Others, and we ourselves, hear that these queues got work.
+    fn announce(&self, queues: impl Iterator<Item = String>) {
+        let queues: Vec<String> = queues.collect();
+        if queues.is_empty() {
+            return;
+        }
+        for queue in &queues {
+            self.wake(queue);
+        }
+        self.news.lock().extend(queues);
+        self.tick_now.notify_one();
+    }
+
+    async fn probe(&self, moment: Moment, count: usize) {
+        if let Some(probe) = &self.settings.probe {
+            probe.at(moment, count).await;
+        }
+    }
+
+    /// Gives each claimed job its slot and sends it on its way.
+    fn start_claimed(self: &Shared, claimed: Vec<Claimed>, reserved: Vec<Reserved>, sent: Instant) {
+        let mut reserved: Vec<Reserved> = reserved;
+        let mut tasks = Vec::with_capacity(claimed.len());
+        let Some(shared) = self.inbox.owner() else {
+            return;
+        };
+        for job in claimed {
+            let line = usize::try_from(job.line - 1).unwrap_or(usize::MAX);
+            let permit = reserved.get_mut(line).and_then(|r| r.permits.split(1));
+            self.lost.lock().remove(&job.token);
+            tasks.push(Envelope::claimed(job, Arc::clone(&shared), permit, sent));
+        }
+        for reserved in reserved {
+            // All that we asked for came: there may be more.
+            if reserved.permits.num_permits() == 0 && reserved.asked > 0 {
+                self.lines[reserved.line].wake();
+            }
+        }
+        self.inbox.push(tasks);
+        self.signal.notify_one();
+    }
+
+    pub(crate) fn claimed(&self) {
+        self.alive.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn gone(&self) {
+        self.alive.fetch_sub(1, Ordering::AcqRel);
+        // A slot may be free now, and work may wait for it.
+        self.signal.notify_one();
+    }
+}
+
+/// The engine's life: register, run, and at the end bring everything home.
+async fn supervise(shared: Arc<Shared>, worker: WorkerContext) {
+    let pool = link::own_pool(&shared.settings.pool.connect_options());
+    let mut first = link::Link::new(pool.clone());
+    // Asking is the only way: apalis tells a backend of a stop only when no job runs any more.
+    let stop_asked = {
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            while !worker.is_shutting_down() && !shared.stopping.is_cancelled() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            shared.stop();
+        })
+    };
+    if tick::register(&shared, &mut first).await {
+        let tasks = [
+            tokio::spawn(turn::run(
+                Arc::clone(&shared),
+                link::Link::new(pool.clone()),
+            )),
+            tokio::spawn(tick::run(Arc::clone(&shared), first)),
+            tokio::spawn(renew::run(
+                Arc::clone(&shared),
+                link::Link::new(pool.clone()),
+            )),
+        ];
+        let listener = tokio::spawn(listen::run(Arc::clone(&shared), pool.clone()));
+        shared.stopping.cancelled().await;
+        bring_home(&shared).await;
+        shared.closing.cancel();
+        shared.signal.notify_one();
+        for task in tasks {
+            let _ = task.await;
+        }
+        listener.abort();
+    }
+    shared.finished.cancel();
+    stop_asked.abort();
+    pool.close().await;
+}
+
+/// What was claimed and has not started goes back at once; what runs is asked to stop, has its
+/// grace, and is then handed back.
+async fn bring_home(shared: &Shared) {
+    drop(shared.inbox.drain());
+    let envelopes = || -> Vec<Envelope> {
+        shared
+            .running
+            .lock()
+            .values()
+            .map(|running| running.envelope.clone())
+            .collect()
+    };
+    for envelope in envelopes() {
+        envelope.control().ask_to_stop();
+    }
+    let deadline = Instant::now() + shared.settings.grace;
+    while shared.alive.load(Ordering::Acquire) > 0 {
+        drop(shared.inbox.drain());
+        if Instant::now() >= deadline {
+            for envelope in envelopes() {
+                envelope.control().kill(Why::Shutdown);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

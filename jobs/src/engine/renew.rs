@@ -1,0 +1,103 @@
+//! Leases: renewed while their jobs run, and kept by our own clock when the database is silent.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use super::link::Link;
+use crate::backend::Why;
+
+/// How often we look whether one is due; a lease is at least a second long.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = look.tick() => {}
+            () = shared.finished.cancelled() => return,
+        }
+        let lapse = stop_lapsed(&shared);
+        let due = due(&shared);
+        if due.is_empty() {
+            continue;
+        }
+        // Not longer than the first of them has: then we must stop it.
+        let sent = Instant::now();
+        match tokio::time::timeout(lapse, renew(&mut link, &due)).await {
+            Ok(Ok(lost)) => {
+                link.good();
+                renewed(&shared, &due, &lost, sent);
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, count = due.len(), "leases could not be renewed; trying again");
+                link.forget();
+            }
+            Err(_) => {
+                tracing::warn!(
+                    count = due.len(),
+                    "the database did not answer in time to renew leases"
+                );
+                link.forget();
+            }
+        }
+    }
+}
+
+/// Those whose lease has used up a third.
+fn due(shared: &Shared) -> Vec<(i64, i64)> {
+    shared
+        .running
+        .lock()
+        .iter()
+        .filter(|(_, running)| running.renewed.elapsed() >= running.lease / 3)
+        .map(|(token, running)| (running.envelope.id(), *token))
+        .collect()
+}
+
+async fn renew(link: &mut Link, due: &[(i64, i64)]) -> Result<Vec<i64>, sqlx::Error> {
+    let (ids, tokens): (Vec<i64>, Vec<i64>) = due.iter().copied().unzip();
+    let connection = link.try_get().await?;
+    let lost = sqlx::query_scalar!("select pipeline.renew_v1($1, $2)", &ids, &tokens)
+        .fetch_one(connection)
+        .await?;
+    Ok(lost.unwrap_or_default())
+}
+
+/// A lease counts from before it was asked for: the database's cannot end earlier.
+fn renewed(shared: &Shared, due: &[(i64, i64)], lost: &[i64], sent: Instant) {
+    let mut running = shared.running.lock();
+    for (_, token) in due {
+        if let Some(entry) = running.get_mut(token) {
+            if lost.contains(token) {
+                tracing::warn!(
+                    job.id = entry.envelope.id(),
+                    "the lease was lost; the job is stopped"
+                );
+                entry.envelope.control().kill(Why::Lease);
+            } else {
+                entry.renewed = sent;
+            }
+        }
+    }
+}
+
+/// Stops the jobs whose lease we could not renew for five sixths of its length: by the time it has
+/// run out, they are no more. Returns how long the next one has.
+fn stop_lapsed(shared: &Shared) -> Duration {
+    let mut shortest = Duration::from_secs(30);
+    for entry in shared.running.lock().values() {
+        let left = (entry.lease * 5 / 6).saturating_sub(entry.renewed.elapsed());
+        if left.is_zero() {
+            tracing::warn!(
+                job.id = entry.envelope.id(),
+                "the lease could not be renewed; the job is stopped"
+            );
+            entry.envelope.control().kill(Why::Lease);
+        } else {
+            shortest = shortest.min(left);
+        }
+    }
+    shortest
+}

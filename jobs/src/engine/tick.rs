@@ -1,0 +1,167 @@
+//! What time brings: jobs that are due, leases that ran out, a sign of life, and news for others.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sqlx::PgConnection;
+
+use super::Shared;
+use super::ends::{End, Verb};
+use super::link::Link;
+
+/// Registers the worker; without a row of its own, nothing is claimed.
+pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
+    loop {
+        let registered = async {
+            let connection = link.try_get().await?;
+            sqlx::query_file_scalar!(
+                "src/sql/register_worker.sql",
+                shared.settings.name,
+                shared.settings.host,
+                i32::try_from(std::process::id()).unwrap_or(0),
+                shared.queues_json(),
+                &shared.registry.names(),
+            )
+            .fetch_one(connection)
+            .await
+        };
+        match registered.await {
+            Ok(worker) => {
+                link.good();
+                let _ = shared.worker.set(worker);
+                return true;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the worker cannot be registered; trying again");
+                link.bad(&shared.stopping).await;
+            }
+        }
+        if shared.stopping.is_cancelled() {
+            return false;
+        }
+    }
+}
+
+pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
+    let patterns: Vec<String> = shared
+        .lines
+        .iter()
+        .map(|line| line.pattern.clone())
+        .collect();
+    while !shared.finished.is_cancelled() {
+        let outcome = async {
+            let connection = link.try_get().await?;
+            announce(&shared, connection).await?;
+            if shared.stopping.is_cancelled() {
+                return Ok(None);
+            }
+            tick(&shared, connection, &patterns).await
+        };
+        match outcome.await {
+            Ok(due) => {
+                link.good();
+                wait(&shared, due).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the database does not answer; trying again");
+                link.bad(&shared.finished).await;
+            }
+        }
+    }
+    farewell(&shared, &mut link).await;
+}
+
+/// Until something is due, but never longer than the poll: it covers every notification that was
+/// never sent or never heard.
+async fn wait(shared: &Shared, due: Option<Duration>) {
+    let poll = shared.settings.poll;
+    let local = shared
+        .next_due
+        .lock()
+        .take()
+        .map(|at| at.saturating_duration_since(Instant::now()));
+    let pause = [Some(poll), due, local]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(poll);
+    tokio::select! {
+        () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => {}
+        () = shared.tick_now.notified() => {}
+        () = shared.finished.cancelled() => {}
+    }
+}
+
+/// One statement; returns when the next job is due.
+async fn tick(
+    shared: &Shared,
+    connection: &mut PgConnection,
+    patterns: &[String],
+) -> Result<Option<Duration>, sqlx::Error> {
+    let row = sqlx::query_file!("src/sql/tick.sql", shared.worker(), patterns)
+        .fetch_one(connection)
+        .await?;
+    if row.ready.unwrap_or(false) {
+        shared.wake_all();
+    }
+    let lost = row
+        .lost_ids
+        .unwrap_or_default()
+        .into_iter()
+        .zip(row.lost_tokens.unwrap_or_default())
+        .zip(row.lost_batches.unwrap_or_default());
+    for ((id, token), batch) in lost {
+        // Our own attempts know of their lease themselves.
+        if !shared.running.lock().contains_key(&token) && shared.lost.lock().insert(token) {
+            tracing::warn!(job.id = id, "a lease ran out; its job is taken over");
+            shared.report(End {
+                id,
+                token,
+                batch,
+                queue: None,
+                verb: Verb::Lost,
+                wait: Duration::ZERO,
+                error: None,
+                output: None,
+                held_since: None,
+            });
+        }
+    }
+    Ok(row
+        .due_ms
+        .and_then(|ms| u64::try_from(ms).ok())
+        .map(Duration::from_millis))
+}
+
+/// Tells the other processes which queues got work, all in one statement, outside of any
+/// transaction that does the work: a notification serialises the commit it is part of.
+async fn announce(shared: &Shared, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let queues: Vec<String> = shared.news.lock().drain().collect();
+    if queues.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        "select pg_notify('pipeline_jobs', queue) from unnest($1::text[]) as queue",
+        &queues
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+async fn farewell(shared: &Shared, link: &mut Link) {
+    let outcome = async {
+        let connection = link.try_get().await?;
+        announce(shared, &mut *connection).await?;
+        sqlx::query!(
+            "update pipeline.workers set stopped_at = pipeline.now(), seen_at = pipeline.now()
+             where id = $1",
+            shared.worker()
+        )
+        .execute(connection)
+        .await
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(2), outcome).await {
+        tracing::debug!(%error, "the worker's row could not be closed");
+    }
+}

@@ -1,0 +1,462 @@
+//! The committer and claimer: one transaction after the other.
+//!
+//! While one turn is being committed, ends gather; the next takes them all. There is no timer, and so
+//! no added latency: a lone end goes at once, and the busier the process, the larger the groups. A
+//! claim rides in the transaction that ends attempts when there is one, and goes alone when there is
+//! none.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sqlx::{Connection as _, PgConnection};
+
+use super::Shared;
+use super::ends::{Came, End, Verb, storable};
+use super::lines::Reserved;
+use super::link::{Link, Trouble};
+use super::probe::Moment;
+use crate::backend::Claimed;
+
+/// The most ends in one transaction.
+const GROUP: usize = 5_000;
+/// The most jobs in one claim.
+const CLAIM: u32 = 2_000;
+/// Above so many uncommitted ends, nothing more is claimed.
+const BACKLOG: usize = 10_000;
+/// So long does an end wait for a row that others hold, before it goes alone and waits its turn.
+const HELD: Duration = Duration::from_millis(100);
+/// The longest that one turn may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
+    let mut fresh = false;
+    loop {
+        let (ends, alone) = next_ends(&shared);
+        let reserved = if alone { Vec::new() } else { reserve(&shared) };
+        if ends.is_empty() && reserved.is_empty() {
+            if shared.is_drained() {
+                break;
+            }
+            shared.signal.notified().await;
+            continue;
+        }
+        if !fresh && link.is_new() {
+            disown(&shared, &mut link).await;
+        }
+        fresh = true;
+        turn(&shared, &mut link, ends, reserved, alone).await;
+        if link.is_new() {
+            fresh = false;
+        }
+    }
+    shared.finished.cancel();
+}
+
+/// The next group: all that have gathered, or those of one held row alone.
+fn next_ends(shared: &Shared) -> (Vec<End>, bool) {
+    let mut waiting = shared.ends.lock();
+    let overdue = waiting
+        .iter()
+        .find(|end| end.held_since.is_some_and(|since| since.elapsed() >= HELD))
+        .map(|end| end.batch);
+    if let Some(batch) = overdue {
+        let (alone, rest) = waiting.drain(..).partition(|end| end.batch == batch);
+        *waiting = rest;
+        return (alone, true);
+    }
+    let count = waiting.len().min(GROUP);
+    (waiting.drain(..count).collect(), false)
+}
+
+fn reserve(shared: &Shared) -> Vec<Reserved> {
+    if shared.is_closed_to_work() || shared.uncommitted() > BACKLOG {
+        return Vec::new();
+    }
+    let reserve = |(line, it): (usize, &super::lines::Line)| {
+        let permits = it.reserve(CLAIM)?;
+        Some(Reserved {
+            line,
+            asked: permits.num_permits(),
+            permits,
+        })
+    };
+    shared
+        .lines
+        .iter()
+        .enumerate()
+        .filter_map(reserve)
+        .collect()
+}
+
+/// After a lost connection: what was claimed for us in an answer that never arrived goes back.
+async fn disown(shared: &Shared, link: &mut Link) {
+    let known = shared.known_tokens();
+    let Ok(connection) = link.try_get().await else {
+        return;
+    };
+    let given_back =
+        sqlx::query_scalar!("select pipeline.disown_v1($1, $2)", shared.worker(), &known)
+            .fetch_one(connection)
+            .await;
+    match given_back {
+        Ok(Some(count)) if count > 0 => {
+            tracing::warn!(count, "jobs claimed but never heard of were given back")
+        }
+        Ok(_) => {}
+        Err(error) => {
+            tracing::warn!(%error, "could not give back what was never heard of");
+            link.forget();
+        }
+    }
+}
+
+/// What a committed turn came to.
+#[derive(Default)]
+struct Done {
+    stale: HashSet<usize>,
+    failed: HashSet<usize>,
+    held: Vec<End>,
+    claimed: Vec<Claimed>,
+    queues: Vec<String>,
+}
+
+/// Why a turn was not committed, or may not have been.
+enum Refused {
+    /// Nothing was written.
+    Error(sqlx::Error),
+    /// The answer to the commit was lost; the transaction's id tells what came of it.
+    Unknown(String, Box<(Vec<End>, Done)>),
+}
+
+impl From<sqlx::Error> for Refused {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Sees these ends through, whatever happens on the way.
+async fn turn(
+    shared: &Shared,
+    link: &mut Link,
+    ends: Vec<End>,
+    reserved: Vec<Reserved>,
+    wait: bool,
+) {
+    let mut groups = vec![ends];
+    let mut reserved = reserved;
+    let mut limit = LIMIT;
+    while let Some(ends) = groups.pop() {
+        if ends.is_empty() && reserved.is_empty() {
+            continue;
+        }
+        let sent = Instant::now();
+        let outcome =
+            tokio::time::timeout(limit, attempt(shared, link, ends.clone(), &reserved, wait))
+                .await
+                .unwrap_or_else(|_| Err(Refused::Error(sqlx::Error::PoolTimedOut)));
+        match outcome {
+            Ok((ends, done)) => {
+                link.good();
+                limit = LIMIT;
+                finish(shared, &ends, done, std::mem::take(&mut reserved), sent).await;
+            }
+            Err(Refused::Unknown(xid, turned)) => {
+                link.forget();
+                if was_committed(shared, link, &xid).await {
+                    let (ends, done) = *turned;
+                    finish(shared, &ends, done, std::mem::take(&mut reserved), sent).await;
+                } else {
+                    groups.push(ends);
+                }
+            }
+            Err(Refused::Error(error)) => match Trouble::of(&error) {
+                Trouble::Data if ends.len() > 1 => {
+                    tracing::warn!(%error, count = ends.len(), "a group of ends was refused; it is split");
+                    give_up(shared, &mut reserved);
+                    let half = ends.len() / 2;
+                    groups.push(ends[half..].to_vec());
+                    groups.push(ends[..half].to_vec());
+                }
+                Trouble::Data => match ends
+                    .into_iter()
+                    .next()
+                    .and_then(|end| refuse(shared, end, &error))
+                {
+                    Some(end) => groups.push(vec![end]),
+                    // A claim alone, and the data in the queue is at fault: leave it for the next.
+                    None => give_up(shared, &mut reserved),
+                },
+                Trouble::Conflict => {
+                    tracing::debug!(%error, "a turn is tried again");
+                    groups.push(ends);
+                }
+                Trouble::Server => {
+                    tracing::warn!(%error, "a turn could not be committed; it is tried again");
+                    // Nothing is claimed while we wait: the slots belong to whoever comes first.
+                    give_up(shared, &mut reserved);
+                    groups.push(ends);
+                    limit = (limit * 2).min(LIMIT * 10);
+                    link.bad(&shared.closing).await;
+                }
+            },
+        }
+    }
+}
+
+/// Lets go of slots that no claim filled; there may still be work for them.
+fn give_up(shared: &Shared, reserved: &mut Vec<Reserved>) {
+    for reserved in reserved.drain(..) {
+        shared.lines[reserved.line].wake();
+        drop(reserved.permits);
+    }
+    shared.signal.notify_one();
+}
+
+/// The culprit stands alone: its attempt ends failed, with the reason. If that is refused as well, its
+/// lease runs out, and the row says so.
+fn refuse(shared: &Shared, end: End, error: &sqlx::Error) -> Option<End> {
+    let hopeless = end
+        .error
+        .as_ref()
+        .is_some_and(|(class, _)| class == "EndRefused");
+    if hopeless {
+        tracing::error!(job.id = end.id, %error, "an end cannot be written");
+        shared.committed(1);
+        return None;
+    }
+    Some(End {
+        verb: Verb::Fail,
+        error: Some(storable(
+            "EndRefused",
+            &format!("the database refused the attempt's end: {error}"),
+        )),
+        output: None,
+        ..end
+    })
+}
+
+/// One transaction: lock, end, settle, claim, commit.
+async fn attempt(
+    shared: &Shared,
+    link: &mut Link,
+    ends: Vec<End>,
+    reserved: &[Reserved],
+    wait: bool,
+) -> Result<(Vec<End>, Done), Refused> {
+    let connection = link.try_get().await?;
+    let mut tx = connection.begin().await?;
+    let (ends, held) = lock(shared, &mut tx, ends, wait).await?;
+    let mut done = Done {
+        held,
+        ..Done::default()
+    };
+    let mut xid = None;
+    if !ends.is_empty() {
+        xid = end(shared, &mut tx, &ends, &mut done).await?;
+        settle(shared, &mut tx, &ends, &mut done).await?;
+    }
+    if !reserved.is_empty() {
+        done.claimed = claim(shared, &mut tx, reserved).await?;
+    }
+    if !ends.is_empty() {
+        shared.probe(Moment::BeforeCommit, ends.len()).await;
+    }
+    match (tx.commit().await, xid) {
+        (Ok(()), _) => {
+            if !ends.is_empty() {
+                shared.probe(Moment::AfterCommit, ends.len()).await;
+            }
+            Ok((ends, done))
+        }
+        (Err(error), Some(xid)) if Trouble::of(&error) == Trouble::Server => {
+            tracing::warn!(%error, "the answer to a commit was lost");
+            Err(Refused::Unknown(xid, Box::new((ends, done))))
+        }
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
+async fn lock(
+    shared: &Shared,
+    tx: &mut PgConnection,
+    ends: Vec<End>,
+    wait: bool,
+) -> Result<(Vec<End>, Vec<End>), sqlx::Error> {
+    let mut may_go = vec![true; ends.len()];
+    for settle in &shared.settle {
+        let concerned: Vec<usize> = (0..ends.len())
+            .filter(|at| settle.concerns(&ends[*at]))
+            .collect();
+        if concerned.is_empty() {
+            continue;
+        }
+        let theirs: Vec<&End> = concerned.iter().map(|at| &ends[*at]).collect();
+        let answers = settle.lock(&mut *tx, &theirs, wait).await?;
+        for (at, answer) in concerned.into_iter().zip(answers) {
+            may_go[at] &= answer;
+        }
+    }
+    let (mut go, mut held) = (Vec::with_capacity(ends.len()), Vec::new());
+    for (mut end, may_go) in ends.into_iter().zip(may_go) {
+        if may_go {
+            go.push(end);
+        } else {
+            end.held_since.get_or_insert_with(Instant::now);
+            held.push(end);
+        }
+    }
+    // In the order of ids: two who end the same jobs meet in one direction.
+    go.sort_unstable_by_key(|end| end.id);
+    Ok((go, held))
+}
+
+async fn end(
+    shared: &Shared,
+    tx: &mut PgConnection,
+    ends: &[End],
+    done: &mut Done,
+) -> Result<Option<String>, sqlx::Error> {
+    let column = |of: fn(&End) -> i64| ends.iter().map(of).collect::<Vec<i64>>();
+    let verbs: Vec<i16> = ends.iter().map(|end| end.verb as i16).collect();
+    let classes: Vec<Option<&str>> = ends.iter().map(|end| Some(end.error()?.0)).collect();
+    let messages: Vec<Option<&str>> = ends.iter().map(|end| Some(end.error()?.1)).collect();
+    let row = sqlx::query_file!(
+        "src/sql/end.sql",
+        &column(|end| end.id),
+        &column(|end| end.token),
+        &verbs,
+        &column(|end| i64::try_from(end.wait.as_millis()).unwrap_or(i64::MAX)),
+        &classes as &[Option<&str>],
+        &messages as &[Option<&str>],
+        shared.settings.keep_succeeded,
+        i64::try_from(shared.settings.unknown_after.as_millis()).unwrap_or(i64::MAX),
+    )
+    .fetch_one(tx)
+    .await?;
+    let positions = |ords: Option<Vec<i32>>| {
+        ords.unwrap_or_default()
+            .into_iter()
+            .filter_map(|ord| usize::try_from(ord - 1).ok())
+            .collect::<HashSet<usize>>()
+    };
+    done.stale = positions(row.stale);
+    done.failed = positions(row.failed);
+    Ok(row.xid)
+}
+
+async fn settle(
+    shared: &Shared,
+    tx: &mut PgConnection,
+    ends: &[End],
+    done: &mut Done,
+) -> Result<(), sqlx::Error> {
+    for settle in &shared.settle {
+        let theirs: Vec<(&End, Came)> = ends
+            .iter()
+            .enumerate()
+            .filter(|(at, end)| !done.stale.contains(at) && settle.concerns(end))
+            .map(|(at, end)| (end, came(end, done.failed.contains(&at))))
+            .collect();
+        if !theirs.is_empty() {
+            done.queues
+                .extend(settle.settle(&mut *tx, &theirs).await?.queues);
+        }
+    }
+    Ok(())
+}
+
+fn came(end: &End, failed: bool) -> Came {
+    match end.verb {
+        _ if failed => Came::Failed,
+        Verb::Succeed => Came::Succeeded,
+        _ => Came::Back,
+    }
+}
+
+async fn claim(
+    shared: &Shared,
+    tx: &mut PgConnection,
+    reserved: &[Reserved],
+) -> Result<Vec<Claimed>, sqlx::Error> {
+    let patterns: Vec<&str> = reserved
+        .iter()
+        .map(|r| shared.lines[r.line].pattern.as_str())
+        .collect();
+    let limits: Vec<i32> = reserved
+        .iter()
+        .map(|r| i32::try_from(r.permits.num_permits()).unwrap_or(i32::MAX))
+        .collect();
+    let mut claimed: Vec<Claimed> = sqlx::query_file_as!(
+        Claimed,
+        "src/sql/claim.sql",
+        shared.worker(),
+        &patterns as &[&str],
+        &limits,
+        shared.settings.only.as_deref(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    for load in &shared.load {
+        load.load(&mut *tx, &mut claimed).await?;
+    }
+    claimed.sort_by(|a, b| (b.priority, a.run_at, a.id).cmp(&(a.priority, b.run_at, b.id)));
+    Ok(claimed)
+}
+
+/// A committed turn: tell whoever must know, and start what was claimed.
+async fn finish(shared: &Shared, ends: &[End], done: Done, reserved: Vec<Reserved>, sent: Instant) {
+    shared.committed(ends.len());
+    for at in &done.stale {
+        if let Some(end) = ends.get(*at)
+            && end.verb != Verb::Lost
+        {
+            tracing::warn!(
+                job.id = end.id,
+                token = end.token,
+                "a late end changed nothing: the lease was lost"
+            );
+        }
+    }
+    let soonest = ends
+        .iter()
+        .filter(|end| matches!(end.verb, Verb::Retry | Verb::Snooze | Verb::Unknown))
+        .map(|end| end.wait)
+        .min();
+    shared.due_in(soonest);
+    let back = ends
+        .iter()
+        .filter(|end| matches!(end.verb, Verb::HandBack | Verb::Lost))
+        .filter_map(|end| end.queue.as_deref().map(str::to_owned));
+    shared.announce(back.chain(done.queues));
+    if !done.held.is_empty() {
+        shared.hold(done.held);
+    }
+    let count = done.claimed.len();
+    if count > 0 {
+        shared.probe(Moment::Claimed, count).await;
+    }
+    shared.start_claimed(done.claimed, reserved, sent);
+}
+
+/// Asks the server what came of a transaction, until it knows.
+async fn was_committed(shared: &Shared, link: &mut Link, xid: &str) -> bool {
+    loop {
+        let status = async {
+            let connection = link.try_get().await?;
+            sqlx::query_scalar!("select pg_xact_status($1::text::xid8)", xid)
+                .fetch_one(connection)
+                .await
+        };
+        match status.await.as_ref().map(Option::as_deref) {
+            Ok(Some("committed")) => return true,
+            Ok(Some("in progress")) => tokio::time::sleep(Duration::from_millis(50)).await,
+            // Aborted, or so long ago that nobody knows: sent again, and fenced.
+            Ok(_) => return false,
+            Err(error) => {
+                tracing::warn!(%error, "cannot ask what came of a commit");
+                link.bad(&shared.closing).await;
+            }
+        }
+    }
+}

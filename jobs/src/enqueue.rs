@@ -1,0 +1,391 @@
+//! Enqueueing: alone, in the caller's transaction, in bulk; from the same types in each case.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use sqlx::{PgConnection, PgPool};
+
+use crate::{Backoff, Error, Perform, Result, limits};
+
+/// A job on its way into the queue, and what is different about it.
+#[derive(Debug)]
+pub struct NewJob {
+    pub(crate) kind: &'static str,
+    pub(crate) args: Result<String, serde_json::Error>,
+    pub(crate) queue: String,
+    pub(crate) priority: i16,
+    pub(crate) attempts: u16,
+    pub(crate) lease: Duration,
+    pub(crate) overrides: Overrides,
+    pub(crate) unique_key: Option<String>,
+    pub(crate) due: Due,
+}
+
+/// When it may run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Due {
+    After(Duration),
+    At(DateTime<Utc>),
+}
+
+/// What one enqueueing changed of the options that a worker else takes from the job's type.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Overrides {
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) backoff: Option<Backoff>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) timeout_ms: Option<u64>,
+}
+
+impl Overrides {
+    fn json(&self) -> Option<String> {
+        (*self != Self::default())
+            .then(|| serde_json::to_string(self).ok())
+            .flatten()
+    }
+}
+
+impl NewJob {
+    /// A job with the options of its type.
+    pub fn new<J: Perform<Input = ()>>(job: &J) -> Self {
+        Self::with_input(job)
+    }
+
+    /// The same for a job that will get its input from elsewhere.
+    pub(crate) fn with_input<J: Perform>(job: &J) -> Self {
+        Self {
+            kind: J::NAME,
+            args: serde_json::to_string(job),
+            queue: J::OPTIONS.queue.to_owned(),
+            priority: J::OPTIONS.priority,
+            attempts: J::OPTIONS.attempts,
+            lease: J::OPTIONS.lease,
+            overrides: Overrides::default(),
+            unique_key: None,
+            due: Due::After(Duration::ZERO),
+        }
+    }
+
+    /// In another queue.
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = queue.into();
+        self
+    }
+
+    /// With another priority; higher runs first.
+    #[must_use]
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// With another number of attempts.
+    #[must_use]
+    pub fn attempts(mut self, attempts: u16) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// With another backoff.
+    #[must_use]
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.overrides.backoff = Some(backoff);
+        self
+    }
+
+    /// With another timeout.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.overrides.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// With another lease.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Not before this time has passed.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.due = Due::After(delay);
+        self
+    }
+
+    /// Not before this moment. One that has passed means now.
+    #[must_use]
+    pub fn at(mut self, moment: DateTime<Utc>) -> Self {
+        self.due = Due::At(moment);
+        self
+    }
+
+    /// At most one live job of this type with this key: while there is one, enqueueing returns it.
+    #[must_use]
+    pub fn unique_key(mut self, key: impl Into<String>) -> Self {
+        self.unique_key = Some(key.into());
+        self
+    }
+
+    /// Everything that can be wrong with it, before anything is written.
+    pub(crate) fn check(&self) -> Result<()> {
+        let kind = self.kind;
+        limits::name("job type", kind)?;
+        limits::name("queue", &self.queue)?;
+        if self.attempts == 0 || i16::try_from(self.attempts).is_err() {
+            return Err(Error::AttemptsOutOfRange {
+                kind,
+                attempts: self.attempts,
+            });
+        }
+        let range = |what, given, ok, remedy| {
+            if ok {
+                return Ok(());
+            }
+            Err(Error::DurationOutOfRange {
+                kind,
+                what,
+                given,
+                remedy,
+            })
+        };
+        let day = Duration::from_secs(86_400);
+        range(
+            "lease",
+            self.lease,
+            self.lease >= Duration::from_secs(1) && self.lease <= day,
+            "use from 1 s (to be renewed in time) to 1 day",
+        )?;
+        if let Due::After(delay) = self.due {
+            range(
+                "delay",
+                delay,
+                delay <= day * 365 * 100,
+                "use at most 100 years",
+            )?;
+        }
+        if let Some(ms) = self.overrides.timeout_ms {
+            range(
+                "timeout",
+                Duration::from_millis(ms),
+                ms > 0,
+                "use at least 1 ms, or leave it out",
+            )?;
+        }
+        if let Some(key) = &self.unique_key {
+            limits::key(key)?;
+        }
+        if let Ok(args) = &self.args {
+            limits::data("arguments", args)?;
+        }
+        Ok(())
+    }
+}
+
+/// What can be enqueued: a job, or a [`NewJob`] that says more about it.
+pub trait IntoNewJob {
+    /// The job with its options.
+    fn into_new_job(self) -> NewJob;
+}
+
+impl IntoNewJob for NewJob {
+    fn into_new_job(self) -> NewJob {
+        self
+    }
+}
+
+impl<J: Perform<Input = ()>> IntoNewJob for J {
+    fn into_new_job(self) -> NewJob {
+        NewJob::new(&self)
+    }
+}
+
+/// A job that is in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enqueued {
+    /// Its id.
+    pub id: i64,
+    /// Whether this call put it there; `false` where its unique key was taken by a live job, which
+    /// is then the one returned.
+    pub fresh: bool,
+}
+
+/// Where the statement runs.
+pub(crate) enum Target<'a> {
+    Pool(&'a PgPool),
+    Connection(&'a mut PgConnection),
+}
+
+/// Puts one job into the queue when awaited.
+#[must_use = "a job is enqueued when this is awaited"]
+pub struct Enqueue<'a> {
+    pub(crate) target: Target<'a>,
+    pub(crate) job: NewJob,
+}
+
+macro_rules! options {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*);)*) => {
+        impl Enqueue<'_> {
+            $($(#[$doc])*
+            pub fn $name(mut self, $($arg: $type),*) -> Self {
+                self.job = self.job.$name($($arg),*);
+                self
+            })*
+        }
+    };
+}
+
+options! {
+    /// In another queue.
+    queue(queue: impl Into<String>);
+    /// With another priority; higher runs first.
+    priority(priority: i16);
+    /// With another number of attempts.
+    attempts(attempts: u16);
+    /// With another backoff.
+    backoff(backoff: Backoff);
+    /// With another timeout.
+    timeout(timeout: Duration);
+    /// With another lease.
+    lease(lease: Duration);
+    /// Not before this time has passed.
+    delay(delay: Duration);
+    /// Not before this moment. One that has passed means now.
+    at(moment: DateTime<Utc>);
+    /// At most one live job of this type with this key: while there is one, it is returned.
+    unique_key(key: impl Into<String>);
+}
+
+impl<'a> IntoFuture for Enqueue<'a> {
+    type Output = Result<Enqueued>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let enqueued = insert_into(self.target, vec![self.job], None).await?;
+            enqueued
+                .first()
+                .copied()
+                .ok_or_else(|| sqlx::Error::RowNotFound.into())
+        })
+    }
+}
+
+pub(crate) async fn insert_into(
+    target: Target<'_>,
+    jobs: Vec<NewJob>,
+    batch: Option<i64>,
+) -> Result<Vec<Enqueued>> {
+    match target {
+        Target::Pool(pool) => {
+            let columns = Columns::of(jobs)?;
+            insert(&mut *pool.acquire().await?, columns, batch).await
+        }
+        Target::Connection(connection) => insert(connection, Columns::of(jobs)?, batch).await,
+    }
+}
+
+/// The jobs of one statement, a column each.
+#[derive(Default)]
+pub(crate) struct Columns {
+    kinds: Vec<&'static str>,
+    queues: Vec<String>,
+    priorities: Vec<i16>,
+    attempts: Vec<i16>,
+    leases: Vec<i32>,
+    args: Vec<String>,
+    options: Vec<Option<String>>,
+    keys: Vec<Option<String>>,
+    delays: Vec<Option<i64>>,
+    times: Vec<Option<DateTime<Utc>>>,
+}
+
+impl Columns {
+    /// Checks every job before any is written.
+    pub(crate) fn of(jobs: Vec<NewJob>) -> Result<Self> {
+        if jobs.len() > limits::BULK {
+            return Err(Error::TooMany { count: jobs.len() });
+        }
+        let mut columns = Self::default();
+        for job in jobs {
+            job.check()?;
+            let kind = job.kind;
+            columns.kinds.push(kind);
+            columns.queues.push(job.queue);
+            columns.priorities.push(job.priority);
+            columns.attempts.push(job.attempts.cast_signed());
+            columns
+                .leases
+                .push(i32::try_from(job.lease.as_millis()).unwrap_or(i32::MAX));
+            columns.options.push(job.overrides.json());
+            columns.args.push(
+                job.args
+                    .map_err(|source| Error::NotEncodable { kind, source })?,
+            );
+            columns.keys.push(job.unique_key);
+            let (delay, time) = match job.due {
+                Due::After(delay) => (i64::try_from(delay.as_millis()).ok(), None),
+                Due::At(moment) => (None, Some(moment)),
+            };
+            columns.delays.push(delay);
+            columns.times.push(time);
+        }
+        Ok(columns)
+    }
+}
+
+pub(crate) async fn insert(
+    connection: &mut PgConnection,
+    columns: Columns,
+    batch: Option<i64>,
+) -> Result<Vec<Enqueued>> {
+    let count = columns.kinds.len();
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let keyed: Vec<bool> = columns.keys.iter().map(Option::is_some).collect();
+    let rows = sqlx::query_file!(
+        "src/sql/enqueue.sql",
+        &columns.kinds as &[&str],
+        &columns.queues,
+        &columns.priorities,
+        &columns.attempts,
+        &columns.leases,
+        &columns.args,
+        &columns.options as &[Option<String>],
+        &columns.keys as &[Option<String>],
+        &columns.delays as &[Option<i64>],
+        &columns.times as &[Option<DateTime<Utc>>],
+        batch,
+    )
+    .fetch_all(connection)
+    .await?;
+    let mut answers: Vec<Option<Enqueued>> = vec![None; count];
+    // Those without a key come back in the order they went in, without their position.
+    let mut plain = keyed
+        .iter()
+        .enumerate()
+        .filter(|(_, keyed)| !**keyed)
+        .map(|(at, _)| at);
+    for row in rows {
+        let at = match row.ord {
+            Some(ord) => usize::try_from(ord - 1).ok(),
+            None => plain.next(),
+        };
+        if let Some(slot) = at.and_then(|at| answers.get_mut(at)) {
+            *slot = Some(Enqueued {
+                id: row.id,
+                fresh: row.fresh,
+            });
+        }
+    }
+    answers
+        .into_iter()
+        .map(|answer| answer.ok_or_else(|| sqlx::Error::RowNotFound.into()))
+        .collect()
+}

@@ -1,0 +1,155 @@
+//! What input may be: every bound on what others give us, checked before any write.
+
+use crate::{Error, Result};
+
+/// The longest name of a queue or a job type.
+pub(crate) const NAME: usize = 128;
+/// The largest arguments, input or output of a job, as JSON.
+pub(crate) const DATA: usize = 1 << 20;
+/// The longest unique key.
+pub(crate) const KEY: usize = 512;
+/// The longest stored error message; what is beyond is cut off.
+pub(crate) const MESSAGE: usize = 8 << 10;
+/// The most jobs in one statement.
+pub(crate) const BULK: usize = 100_000;
+
+/// A name of letters, digits, `.`, `_` and `-`.
+pub(crate) fn name(what: &'static str, value: &str) -> Result<()> {
+    if !value.is_empty() && value.len() <= NAME && value.bytes().all(in_name) {
+        return Ok(());
+    }
+    Err(Error::InvalidName {
+        what,
+        value: shortened(value),
+    })
+}
+
+/// A name, or the beginning of one followed by `*`; `*` alone is every name.
+pub(crate) fn pattern(what: &'static str, value: &str) -> Result<()> {
+    let beginning = value.strip_suffix('*').unwrap_or(value);
+    let valid = beginning.len() <= NAME
+        && beginning.bytes().all(in_name)
+        && (value.ends_with('*') || !beginning.is_empty());
+    if valid {
+        return Ok(());
+    }
+    Err(Error::InvalidPattern {
+        what,
+        value: shortened(value),
+    })
+}
+
+fn in_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
+}
+
+/// JSON of a bearable size, without the one character that Postgres cannot store.
+pub(crate) fn data(what: &'static str, json: &str) -> Result<()> {
+    if json.len() > DATA {
+        return Err(Error::TooLarge {
+            what,
+            size: json.len(),
+            limit: DATA,
+        });
+    }
+    if has_nul(json) {
+        return Err(Error::HasNul { what });
+    }
+    Ok(())
+}
+
+/// A unique key.
+pub(crate) fn key(value: &str) -> Result<()> {
+    if value.is_empty() {
+        return Err(Error::EmptyKey);
+    }
+    if value.len() > KEY {
+        return Err(Error::TooLarge {
+            what: "unique key",
+            size: value.len(),
+            limit: KEY,
+        });
+    }
+    if value.contains('\0') {
+        return Err(Error::HasNul { what: "unique key" });
+    }
+    Ok(())
+}
+
+/// Text as it can be stored: without NUL, and not without end.
+pub(crate) fn message(text: &str) -> String {
+    let mut end = text.len().min(MESSAGE);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].replace('\0', "\u{fffd}")
+}
+
+/// Whether a JSON text holds an escaped NUL: `\u0000` behind an even number of backslashes.
+fn has_nul(json: &str) -> bool {
+    json.match_indices("\\u0000").any(|(at, _)| {
+        let before = json[..at].bytes().rev().take_while(|b| *b == b'\\').count();
+        before % 2 == 0
+    })
+}
+
+/// What a message shows of a value that may be long or strange.
+fn shortened(value: &str) -> String {
+    let shown: String = value
+        .chars()
+        .take(64)
+        .flat_map(char::escape_debug)
+        .collect();
+    if value.chars().count() > 64 {
+        format!("{shown}…")
+    } else {
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain() {
+        for good in ["default", "media.hd", "a-b_c", "X", &"x".repeat(128)] {
+            assert!(name("queue", good).is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "ä", "a/b", "a*", "\0", &"x".repeat(129)] {
+            assert!(name("queue", bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_names_or_beginnings() {
+        for good in ["media", "media.*", "*", "m*"] {
+            assert!(pattern("queue", good).is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "*.media", "a**", "a*b", "%"] {
+            assert!(pattern("queue", bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_escaped_nul_is_found_and_an_escaped_backslash_is_not_one() {
+        let text = |value: &str| serde_json::to_string(value).unwrap_or_default();
+        assert!(data("args", &text("a\0b")).is_err());
+        assert!(data("args", &text("a\\\0")).is_err());
+        assert!(data("args", &text("\\u0000")).is_ok());
+        assert!(data("args", &text("\\\\u0000")).is_ok());
+    }
+
+    #[test]
+    fn data_is_bounded() {
+        assert!(data("args", &"1".repeat(DATA)).is_ok());
+        assert!(data("args", &"1".repeat(DATA + 1)).is_err());
+    }
+
+    #[test]
+    fn a_message_is_cut_between_characters() {
+        let long = "ä".repeat(MESSAGE);
+        assert_eq!(message(&long).len(), MESSAGE);
+        assert_eq!(message("a\0b"), "a\u{fffd}b");
+    }
+}

@@ -1,0 +1,359 @@
+//! Looking after jobs: listed, retried, discarded; queues paused; workers shown.
+
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+
+use crate::{Client, Error, Result, limits};
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum JobStatus {
+    /// It waits for its time.
+    Later,
+    /// It waits for a worker.
+    Ready,
+    /// A worker has it.
+    Running,
+    /// It is done, and kept because its worker was told to.
+    Succeeded,
+    /// It has failed for good.
+    Failed,
+    /// It said itself that no attempt would help.
+    Discarded,
+}
+
+impl JobStatus {
+    /// Its name, as the database has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Later => "later",
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Discarded => "discarded",
+        }
+    }
+
+    fn named(name: &str) -> Self {
+        match name {
+            "later" => Self::Later,
+            "ready" => Self::Ready,
+            "running" => Self::Running,
+            "succeeded" => Self::Succeeded,
+            "discarded" => Self::Discarded,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl fmt::Display for JobStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A job as it stands in the queue.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct JobInfo {
+    /// Its id.
+    pub id: i64,
+    /// The job type's name.
+    pub kind: String,
+    /// Its queue.
+    pub queue: String,
+    /// Where it stands.
+    pub status: JobStatus,
+    /// Higher runs first.
+    pub priority: i16,
+    /// How many attempts have begun.
+    pub attempt: i16,
+    /// How many may.
+    pub attempts: i16,
+    /// The batch it belongs to.
+    pub batch: Option<i64>,
+    /// Its data.
+    pub args: serde_json::Value,
+    /// The class of its last error.
+    pub error_class: Option<String>,
+    /// What the last error said.
+    pub error_message: Option<String>,
+    /// When it was enqueued.
+    pub created_at: DateTime<Utc>,
+    /// Not before.
+    pub run_at: DateTime<Utc>,
+    /// When it ended for good.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// The worker that has it, or had it last.
+    pub worker: Option<i64>,
+}
+
+/// An attempt that did not succeed.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct AttemptInfo {
+    /// Which one; the first is 1.
+    pub attempt: i16,
+    /// Its token.
+    pub token: i64,
+    /// What came of the job: `retried`, `failed` or `discarded`.
+    pub outcome: String,
+    /// The error's class.
+    pub error_class: Option<String>,
+    /// What it said.
+    pub error_message: Option<String>,
+    /// When it ended.
+    pub ended_at: DateTime<Utc>,
+}
+
+/// A worker, as it wrote itself down.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct WorkerInfo {
+    /// Its id: new for each start.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// The machine it runs on.
+    pub host: String,
+    /// The process.
+    pub pid: i32,
+    /// The queues it serves, with their slots.
+    pub queues: serde_json::Value,
+    /// The job types it knows.
+    pub kinds: Vec<String>,
+    /// Since when it runs.
+    pub started_at: DateTime<Utc>,
+    /// Its last sign of life.
+    pub seen_at: DateTime<Utc>,
+    /// When it stopped in good order.
+    pub stopped_at: Option<DateTime<Utc>>,
+    /// How many jobs it has.
+    pub running: i64,
+}
+
+/// Which jobs to list.
+#[derive(Debug, Clone, Default)]
+#[must_use = "a filter lists nothing by itself"]
+pub struct JobFilter {
+    status: Option<JobStatus>,
+    queue: Option<String>,
+    kind: Option<String>,
+    before: Option<i64>,
+    limit: Option<u16>,
+}
+
+impl JobFilter {
+    /// All jobs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Those that stand there.
+    pub fn status(mut self, status: JobStatus) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// Those of a queue.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// Those of a type.
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.kind = Some(kind.into());
+        self
+    }
+
+    /// Those enqueued before this one: give the last of a page to get the next.
+    pub fn before(mut self, job: i64) -> Self {
+        self.before = Some(job);
+        self
+    }
+
+    /// At most so many (100 by default, 1,000 at most).
+    pub fn limit(mut self, limit: u16) -> Self {
+        self.limit = Some(limit.min(1_000));
+        self
+    }
+}
+
+impl Client {
+    /// Jobs, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be asked.
+    pub async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobInfo>> {
+        let rows = sqlx::query_file_as!(
+            JobRow,
+            "src/sql/jobs_list.sql",
+            filter.status.map(JobStatus::as_str),
+            filter.queue,
+            filter.kind,
+            filter.before,
+            i64::from(filter.limit.unwrap_or(100)),
+        )
+        .fetch_all(self.pool())
+        .await?;
+        Ok(rows.into_iter().map(JobInfo::from).collect())
+    }
+
+    /// One job; `None` where it is not there, or not any more.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be asked.
+    pub async fn job(&self, id: i64) -> Result<Option<JobInfo>> {
+        let row = sqlx::query_file_as!(JobRow, "src/sql/job.sql", id)
+            .fetch_optional(self.pool())
+            .await?;
+        Ok(row.map(JobInfo::from))
+    }
+
+    /// A job's attempts that did not succeed, the first one first.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be asked.
+    pub async fn attempts(&self, job: i64) -> Result<Vec<AttemptInfo>> {
+        Ok(sqlx::query_as!(
+            AttemptInfo,
+            "select attempt, token, outcome, error_class, error_message, ended_at
+             from pipeline.attempts where job = $1 order by ended_at, token",
+            job
+        )
+        .fetch_all(self.pool())
+        .await?)
+    }
+
+    /// Gives a job that has failed for good, or was discarded, its attempts again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]; [`Error::WrongStatus`] where it has not failed, or where a live job has
+    /// its unique key by now.
+    pub async fn retry(&self, job: i64) -> Result<()> {
+        let outcome = sqlx::query_scalar!("select pipeline.retry_v1($1)", job)
+            .fetch_one(self.pool())
+            .await?;
+        changed(job, outcome.as_deref(), "failed or discarded", "retried")
+    }
+
+    /// Deletes a job that is over, or that nobody has taken yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]; [`Error::WrongStatus`] where it is running.
+    pub async fn discard(&self, job: i64) -> Result<()> {
+        let outcome = sqlx::query_scalar!("select pipeline.discard_v1($1)", job)
+            .fetch_one(self.pool())
+            .await?;
+        changed(job, outcome.as_deref(), "waiting or ended", "discarded")
+    }
+
+    /// Keeps workers from claiming jobs of this queue. What runs, runs on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; when the database refuses.
+    pub async fn pause(&self, queue: &str) -> Result<()> {
+        limits::name("queue", queue)?;
+        sqlx::query!(
+            "insert into pipeline.queues (name, paused_at) values ($1, pipeline.now())
+             on conflict (name) do update
+             set paused_at = coalesce(pipeline.queues.paused_at, excluded.paused_at)",
+            queue
+        )
+        .execute(self.pool())
+        .await?;
+        Ok(())
+    }
+
+    /// Lets workers claim jobs of this queue again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; when the database refuses.
+    pub async fn resume(&self, queue: &str) -> Result<()> {
+        limits::name("queue", queue)?;
+        sqlx::query!(
+            "with resumed as (update pipeline.queues set paused_at = null where name = $1)
+             select pg_notify('pipeline_jobs', $1)",
+            queue
+        )
+        .execute(self.pool())
+        .await?;
+        Ok(())
+    }
+
+    /// The workers there are and were in the last day, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be asked.
+    pub async fn workers(&self) -> Result<Vec<WorkerInfo>> {
+        Ok(sqlx::query_file_as!(WorkerInfo, "src/sql/workers.sql")
+            .fetch_all(self.pool())
+            .await?)
+    }
+}
+
+/// What a function that changes one job said: `done`, nothing, or the status that forbids it.
+fn changed(id: i64, said: Option<&str>, needed: &'static str, asked: &'static str) -> Result<()> {
+    match said {
+        Some("done") => Ok(()),
+        None => Err(Error::NotFound { what: "job", id }),
+        Some(status) => Err(Error::WrongStatus {
+            id,
+            status: status.to_owned(),
+            needed,
+            asked,
+        }),
+    }
+}
+
+struct JobRow {
+    id: i64,
+    kind: String,
+    queue: String,
+    status: String,
+    priority: i16,
+    attempt: i16,
+    attempts: i16,
+    batch: Option<i64>,
+    args: serde_json::Value,
+    error_class: Option<String>,
+    error_message: Option<String>,
+    created_at: DateTime<Utc>,
+    run_at: DateTime<Utc>,
+    ended_at: Option<DateTime<Utc>>,
+    worker: Option<i64>,
+}
+
+impl From<JobRow> for JobInfo {
+    fn from(row: JobRow) -> Self {
+        Self {
+            id: row.id,
+            kind: row.kind,
+            queue: row.queue,
+            status: JobStatus::named(&row.status),
+            priority: row.priority,
+            attempt: row.attempt,
+            attempts: row.attempts,
+            batch: row.batch,
+            args: row.args,
+            error_class: row.error_class,
+            error_message: row.error_message,
+            created_at: row.created_at,
+            run_at: row.run_at,
+            ended_at: row.ended_at,
+            worker: row.worker,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The job types a worker knows, and how each is performed.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use apalis_core::error::BoxDynError;
+use apalis_core::layers::Service;
+use apalis_core::task::Task;
+use futures_util::future::BoxFuture;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::backend::Envelope;
+use crate::context::Data;
+use crate::failure::{Carried, Then};
+use crate::{Context, Error, JobError, JobOptions, OnError, Perform, Result, limits};
+
+/// What an attempt that succeeded returned, as JSON.
+#[derive(Debug, Clone)]
+pub struct Output(pub(crate) Arc<RawValue>);
+
+type Handler = fn(Context) -> BoxFuture<'static, Result<Output, BoxDynError>>;
+
+/// One job type.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub(crate) options: JobOptions,
+    handler: Handler,
+}
+
+/// The job types a worker knows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Registry(HashMap<&'static str, (Known, TypeId)>);
+
+impl Registry {
+    pub(crate) fn add<J: Perform>(&mut self) -> Result<()> {
+        limits::name("job type", J::NAME)?;
+        let known = Known {
+            options: J::OPTIONS,
+            handler: handle::<J>,
+        };
+        match self.0.insert(J::NAME, (known, TypeId::of::<J>())) {
+            Some((_, other)) if other != TypeId::of::<J>() => Err(Error::DuplicateName(J::NAME)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn get(&self, kind: &str) -> Option<&Known> {
+        self.0.get(kind).map(|(known, _)| known)
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.0.keys().map(|name| (*name).to_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// One job type, or a tuple of them: what [`Worker::register`](crate::Worker::register) takes.
+pub trait Jobs {
+    #[doc(hidden)]
+    fn register(registry: &mut Registering<'_>) -> Result<()>;
+}
+
+/// The way into a worker's registry.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Registering<'a>(pub(crate) &'a mut Registry);
+
+impl<J: Perform> Jobs for J {
+    fn register(registry: &mut Registering<'_>) -> Result<()> {
+        registry.0.add::<J>()
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident)*) => {
+        impl<$($name: Perform),*> Jobs for ($($name,)*) {
+            fn register(registry: &mut Registering<'_>) -> Result<()> {
+                $(registry.0.add::<$name>()?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+tuples!(A);
+tuples!(A B);
+tuples!(A B C);
+tuples!(A B C D);
+tuples!(A B C D E);
+tuples!(A B C D E F);
+tuples!(A B C D E F G);
+tuples!(A B C D E F G H);
+tuples!(A B C D E F G H I);
+tuples!(A B C D E F G H I J);
+tuples!(A B C D E F G H I J K);
+tuples!(A B C D E F G H I J K L);
+tuples!(A B C D E F G H I J K L M);
+tuples!(A B C D E F G H I J K L M N);
+tuples!(A B C D E F G H I J K L M N O);
+tuples!(A B C D E F G H I J K L M N O P);
+
+/// The innermost service of a worker: performs the job that an envelope holds.
+#[derive(Debug, Clone)]
+pub struct Performer {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) data: Arc<Data>,
+}
+
+impl Service<Task<Envelope>> for Performer {
+    type Response = Output;
+    type Error = BoxDynError;
+    type Future = BoxFuture<'static, Result<Output, BoxDynError>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), BoxDynError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, task: Task<Envelope>) -> Self::Future {
+        let envelope = task.args;
+        match self.registry.get(envelope.kind()) {
+            Some(known) => (known.handler)(Context {
+                envelope,
+                data: Arc::clone(&self.data),
+            }),
+            // The engine sends no type here that the registry does not know.
+            None => {
+                Box::pin(async { Err(Carried(JobError::new("NoHandler", "no handler")).into()) })
+            }
+        }
+    }
+}
+
+/// Performs one job of a type: decode, perform, decide about an error, encode.
+fn handle<J: Perform>(cx: Context) -> BoxFuture<'static, Result<Output, BoxDynError>> {
+    Box::pin(async move {
+        let carried = |error| BoxDynError::from(Carried(error));
+        let job: J = decode(cx.envelope.args(), "arguments").map_err(carried)?;
+        let input: J::Input = input(cx.envelope.input()).map_err(carried)?;
+        match job.perform(input, &cx).await {
+            Ok(output) => encode(&output).map_err(carried),
+            Err(error) => Err(carried(decide::<J>(error, &cx))),
+        }
+    })
+}
+
+/// Asks the job what its error means, unless the error says so itself.
+fn decide<J: Perform>(error: JobError, cx: &Context) -> JobError {
+    if error.then() != Then::Ask {
+        return error;
+    }
+    let Ok(job) = decode::<J>(cx.envelope.args(), "arguments") else {
+        return error;
+    };
+    let then = match job.on_error(&error, cx.attempt()) {
+        OnError::Retry => Then::Retry,
+        OnError::After(wait) => Then::RetryAfter(wait),
+        OnError::Discard => Then::Discard,
+    };
+    error.with(then)
+}
+
+/// Names the path of the field that does not decode. No further attempt would decode it either.
+fn decode<T: DeserializeOwned>(json: &str, what: &str) -> Result<T, JobError> {
+    let mut source = serde_json::Deserializer::from_str(json);
+    serde_path_to_error::deserialize(&mut source).map_err(|error| {
+        let path = error.path().to_string();
+        let message = format!(
+            "the stored {what} do not decode at `{path}`: {}",
+            error.inner()
+        );
+        JobError::new("Undecodable", message).discard()
+    })
+}
+
+/// A job without input takes none, whatever there is: a callback may ignore what it is told.
+fn input<T: DeserializeOwned + 'static>(json: Option<&str>) -> Result<T, JobError> {
+    if TypeId::of::<T>() == TypeId::of::<()>() {
+        return decode("null", "input");
+    }
+    decode(json.unwrap_or("null"), "input")
+}
+
+fn encode<T: serde::Serialize>(output: &T) -> Result<Output, JobError> {
+    let refused = |error: &dyn std::fmt::Display| JobError::new("BadOutput", error).discard();
+    let raw = serde_json::value::to_raw_value(output).map_err(|error| refused(&error))?;
+    limits::data("output", raw.get()).map_err(|error| refused(&error))?;
+    Ok(Output(raw.into()))
+}

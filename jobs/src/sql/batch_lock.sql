@@ -1,0 +1,3 @@
+select total, ended, failed, sealed_at is not null as "sealed!", finished_at is not null as "finished!"
+from pipeline.batch_sets where id = $1
+for no key update

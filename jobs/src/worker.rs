@@ -1,0 +1,334 @@
+//! A process that runs jobs.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apalis_core::worker::builder::WorkerBuilder;
+use sqlx::PgPool;
+
+use crate::backend::{Envelope, JobsBackend};
+use crate::batch::Batches;
+use crate::context::Data;
+use crate::engine::{Line, LoadInput, Probe, Settings, Settle, Shared};
+use crate::registry::{Jobs, Performer, Registering, Registry};
+use crate::{Error, Result, limits};
+
+/// A process that runs jobs; run as many as you like.
+///
+/// ```no_run
+/// # use jobs::{Client, Job, Perform, Context, JobError, Worker, shutdown_signal};
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, Job)]
+/// # struct Welcome { user: i64 }
+/// # impl Perform for Welcome {
+/// #     type Input = ();
+/// #     type Output = ();
+/// #     async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> { Ok(()) }
+/// # }
+/// # async fn example(pool: sqlx::PgPool) -> Result<(), jobs::Error> {
+/// Worker::new(pool)
+///     .register::<Welcome>()
+///     .queue("media", 8)
+///     .queue("default", 32)
+///     .run_until(shutdown_signal())
+///     .await
+/// # }
+/// ```
+///
+/// It takes a few connections of its own beside those of the pool, so that no job can keep it from
+/// renewing leases and writing down ends.
+#[derive(Debug)]
+#[must_use = "a worker does nothing until it is run"]
+pub struct Worker {
+    pool: PgPool,
+    name: Option<String>,
+    lines: Vec<(String, u32)>,
+    only: Vec<String>,
+    registry: Registry,
+    data: Data,
+    keep_succeeded: bool,
+    grace: Duration,
+    poll: Duration,
+    unknown_after: Duration,
+    settle: Vec<Arc<dyn Settle>>,
+    load: Vec<Arc<dyn LoadInput>>,
+    probe: Option<Arc<dyn Probe>>,
+    /// The first mistake, told when it is built.
+    mistake: Option<Error>,
+}
+
+impl Worker {
+    /// A worker on the pool's database. It serves no queue yet and knows no job type.
+    pub fn new(pool: PgPool) -> Self {
+        Self {
+            pool,
+            name: None,
+            lines: Vec::new(),
+            only: Vec::new(),
+            registry: Registry::default(),
+            data: Data::default(),
+            keep_succeeded: false,
+            grace: Duration::from_secs(25),
+            poll: Duration::from_secs(1),
+            unknown_after: Duration::from_secs(600),
+            settle: vec![Arc::new(Batches)],
+            load: Vec::new(),
+            probe: None,
+            mistake: None,
+        }
+    }
+
+    /// Knows how to perform this job type, or each of a tuple of them.
+    pub fn register<J: Jobs>(mut self) -> Self {
+        let outcome = J::register(&mut Registering(&mut self.registry));
+        self.note(outcome);
+        self
+    }
+
+    /// Serves a queue with this many slots: so many of its jobs run here at a time. `media.*` stands
+    /// for all queues whose names begin so, which share the slots.
+    pub fn queue(mut self, pattern: impl Into<String>, slots: u32) -> Self {
+        self.lines.push((pattern.into(), slots));
+        self
+    }
+
+    /// Takes only jobs of this type, or of types whose names begin so (`billing.*`). Said several
+    /// times, takes any of them.
+    pub fn only(mut self, pattern: impl Into<String>) -> Self {
+        let pattern = pattern.into();
+        let outcome = limits::pattern("job type", &pattern);
+        self.note(outcome);
+        self.only.push(like(&pattern));
+        self
+    }
+
+    /// Gives jobs this value: [`Context::data`](crate::Context::data) returns it.
+    pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.data.insert(value);
+        self
+    }
+
+    /// The name it is listed under. By default the host's name and the process's number; two
+    /// workers of one name are two workers.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Keeps jobs that have succeeded; by default they are deleted with their end.
+    pub fn keep_succeeded(mut self, keep: bool) -> Self {
+        self.keep_succeeded = keep;
+        self
+    }
+
+    /// How long running jobs have when the worker is to stop (25 s by default). Then they are handed
+    /// back, which costs them no attempt.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How often to look for work that no notification told of (every second by default).
+    pub fn poll(mut self, poll: Duration) -> Self {
+        self.poll = poll;
+        self
+    }
+
+    /// After how long a job whose type no live worker knows has failed (10 minutes by default).
+    pub fn unknown_after(mut self, wait: Duration) -> Self {
+        self.unknown_after = wait;
+        self
+    }
+
+    /// Takes part in the transaction that ends attempts.
+    #[doc(hidden)]
+    pub fn settle(mut self, settle: Arc<dyn Settle>) -> Self {
+        self.settle.push(settle);
+        self
+    }
+
+    /// Takes part in the transaction that claims jobs.
+    #[doc(hidden)]
+    pub fn load_input(mut self, load: Arc<dyn LoadInput>) -> Self {
+        self.load.push(load);
+        self
+    }
+
+    /// Watches the engine; for tests.
+    #[doc(hidden)]
+    pub fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
+        self.probe = Some(probe);
+        self
+    }
+
+    fn note(&mut self, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.mistake.get_or_insert(error);
+        }
+    }
+
+    /// Runs until the future ends; then stops claiming, gives running jobs their grace, hands the
+    /// rest back, and returns when all of that is written down.
+    ///
+    /// # Errors
+    ///
+    /// What was wrong with how it was set up, before it runs. A database that cannot be reached is
+    /// no error: the worker waits for it.
+    pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        let (builder, performer) = self.into_parts()?;
+        let worker = builder.build(performer);
+        let stopped = async move {
+            stop.await;
+            Ok::<(), std::io::Error>(())
+        };
+        worker
+            .run_until(stopped)
+            .await
+            .map_err(|_| Error::Worker("the apalis worker ended by itself"))
+    }
+
+    /// Runs for ever.
+    ///
+    /// # Errors
+    ///
+    /// See [`run_until`](Self::run_until).
+    pub async fn run(self) -> Result<()> {
+        self.run_until(std::future::pending()).await
+    }
+
+    /// The worker as apalis has it: the builder, to which layers can be added, and the service to
+    /// build it with.
+    ///
+    /// ```no_run
+    /// # async fn example(worker: jobs::Worker) -> Result<(), Box<dyn std::error::Error>> {
+    /// use apalis_core::worker::ext::event_listener::EventListenerExt;
+    ///
+    /// let (builder, performer) = worker.into_parts()?;
+    /// builder
+    ///     .on_event(|_, event| println!("{event}"))
+    ///     .build(performer)
+    ///     .run()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// For apalis's `Monitor`, which builds a worker anew when it restarts it, clone both:
+    /// `monitor.register(move |_| backend.clone()..)`; see [`into_backend`](Self::into_backend).
+    ///
+    /// # Errors
+    ///
+    /// What was wrong with how it was set up.
+    pub fn into_parts(
+        self,
+    ) -> Result<(
+        WorkerBuilder<Envelope, JobsBackend, apalis_core::layers::Identity>,
+        Performer,
+    )> {
+        let (name, backend, performer) = self.into_backend()?;
+        Ok((
+            WorkerBuilder::new(name.as_str()).backend(backend),
+            performer,
+        ))
+    }
+
+    /// The worker's name, its apalis backend and its service, for whoever builds apalis workers
+    /// themselves.
+    ///
+    /// # Errors
+    ///
+    /// What was wrong with how it was set up.
+    pub fn into_backend(self) -> Result<(String, JobsBackend, Performer)> {
+        if let Some(mistake) = self.mistake {
+            return Err(mistake);
+        }
+        if self.lines.is_empty() {
+            return Err(Error::Worker(
+                "the worker serves no queue: give it some with `.queue(\"default\", 16)`",
+            ));
+        }
+        let lines = self
+            .lines
+            .into_iter()
+            .map(|(pattern, slots)| Line::new(pattern, slots))
+            .collect::<Result<Vec<_>>>()?;
+        let host = host();
+        let name = self
+            .name
+            .unwrap_or_else(|| format!("{host}:{}", std::process::id()));
+        let settings = Settings {
+            pool: self.pool,
+            name: name.clone(),
+            host,
+            only: (!self.only.is_empty()).then_some(self.only),
+            keep_succeeded: self.keep_succeeded,
+            grace: self.grace,
+            poll: self.poll.max(Duration::from_millis(10)),
+            unknown_after: self.unknown_after,
+            probe: self.probe,
+        };
+        let registry = Arc::new(self.registry);
+        let shared = Shared::new(
+            settings,
+            lines,
+            Arc::clone(&registry),
+            self.settle,
+            self.load,
+        );
+        let performer = Performer {
+            registry,
+            data: Arc::new(self.data),
+        };
+        Ok((name, JobsBackend::new(Arc::new(shared)), performer))
+    }
+}
+
+/// A pattern of ours as one of SQL's LIKE.
+fn like(pattern: &str) -> String {
+    let escaped = pattern.replace('_', "\\_");
+    match escaped.strip_suffix('*') {
+        Some(beginning) => format!("{beginning}%"),
+        None => escaped,
+    }
+}
+
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .map(|name| name.trim().to_owned())
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}
+
+/// Ends when the process is asked to stop: SIGTERM or SIGINT (Ctrl-C).
+pub async fn shutdown_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        tracing::error!(
+            "the process cannot listen for SIGTERM and SIGINT; it runs until it is killed"
+        );
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::like;
+
+    #[test]
+    fn a_pattern_matches_what_it_says_in_sql_too() {
+        assert_eq!(like("billing.*"), "billing.%");
+        assert_eq!(like("send_mail"), "send\\_mail");
+        assert_eq!(like("*"), "%");
+    }
+}
