@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Claimed;
 use crate::Backoff;
-use crate::engine::{Chances, End, Running, Shared, Verb};
+use crate::engine::{Alive, Chances, End, Shared, Verb};
 use crate::enqueue::Overrides;
 
 /// A claimed job on its way through the worker: what apalis calls the arguments of a task.
@@ -27,7 +27,7 @@ struct Inner {
     queue: Arc<str>,
     timeout: Option<Duration>,
     backoff: Backoff,
-    control: Control,
+    control: Arc<Control>,
     began: OnceLock<Instant>,
     /// There from the claim until our layer takes it. Dropped untaken, the job never started.
     pass: Mutex<Option<Pass>>,
@@ -99,8 +99,6 @@ struct Pass {
     token: i64,
     batch: Option<i64>,
     queue: Arc<str>,
-    lease: Duration,
-    sent: Instant,
     slot: Option<OwnedSemaphorePermit>,
     ended: bool,
 }
@@ -108,13 +106,13 @@ struct Pass {
 impl Pass {
     fn finish(&mut self, end: impl FnOnce(&Self) -> Option<End>) {
         self.ended = true;
-        self.shared.running.lock().remove(&self.token);
         // The slot is free now; the end may still wait for its commit.
         self.slot.take();
         if let Some(end) = end(self) {
             self.shared.report(end);
         }
-        self.shared.gone();
+        // Last: at every moment an attempt is either among those alive or among the ends.
+        self.shared.gone(self.token);
     }
 
     fn end(&self, verb: Verb) -> End {
@@ -162,25 +160,34 @@ impl Envelope {
             .or_else(|| known.map(|options| options.backoff))
             .unwrap_or_default();
         let queue: Arc<str> = job.queue.as_str().into();
-        shared.claimed();
+        let lease = Duration::from_millis(u64::try_from(job.lease_ms).unwrap_or(1_000));
+        let control = Arc::<Control>::default();
+        // From here on its lease is renewed, whether it has started or not.
+        shared.alive.lock().insert(
+            job.token,
+            Alive {
+                id: job.id,
+                control: Arc::clone(&control),
+                lease,
+                renewed: sent,
+            },
+        );
         let pass = Pass {
             id: job.id,
             token: job.token,
             batch: job.batch,
             queue: Arc::clone(&queue),
-            lease: Duration::from_millis(u64::try_from(job.lease_ms).unwrap_or(1_000)),
-            sent,
             slot,
             ended: false,
             shared,
         };
-        Self::assemble(job, queue, timeout, backoff, Some(pass))
+        Self::assemble(job, queue, timeout, backoff, control, Some(pass))
     }
 
     /// Only to be looked at.
     pub(crate) fn listed(job: Claimed) -> Self {
         let queue: Arc<str> = job.queue.as_str().into();
-        Self::assemble(job, queue, None, Backoff::DEFAULT, None)
+        Self::assemble(job, queue, None, Backoff::DEFAULT, Arc::default(), None)
     }
 
     fn assemble(
@@ -188,6 +195,7 @@ impl Envelope {
         queue: Arc<str>,
         timeout: Option<Duration>,
         backoff: Backoff,
+        control: Arc<Control>,
         pass: Option<Pass>,
     ) -> Self {
         Self(Arc::new(Inner {
@@ -195,7 +203,7 @@ impl Envelope {
             queue,
             timeout,
             backoff,
-            control: Control::default(),
+            control,
             began: OnceLock::new(),
             pass: Mutex::new(pass),
         }))
@@ -272,14 +280,6 @@ impl Envelope {
     pub(crate) fn begin(&self) -> Option<Attempt> {
         let pass = self.0.pass.lock().take()?;
         let _ = self.0.began.set(Instant::now());
-        pass.shared.running.lock().insert(
-            pass.token,
-            Running {
-                envelope: self.clone(),
-                lease: pass.lease,
-                renewed: pass.sent,
-            },
-        );
         Some(Attempt {
             envelope: self.clone(),
             pass,

@@ -50,8 +50,4 @@ impl Inbox {
     pub(crate) fn drain(&self) -> Vec<Envelope> {
         self.waiting.lock().drain(..).collect()
     }
-
-    pub(crate) fn tokens(&self) -> Vec<i64> {
-        self.waiting.lock().iter().map(Envelope::token).collect()
-    }
 }

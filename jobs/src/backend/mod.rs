@@ -26,7 +26,7 @@ use crate::engine::Shared;
 
 pub use claimed::Claimed;
 pub use envelope::Envelope;
-pub(crate) use envelope::Why;
+pub(crate) use envelope::{Control, Why};
 pub(crate) use inbox::Inbox;
 use layer::AttemptLayer;
 

@@ -70,10 +70,12 @@ impl Link {
         self.wait = FIRST_WAIT;
     }
 
-    /// It did not: forgets the connection, and waits longer each time, unless told to stop.
+    /// It did not: forgets the connection, and waits longer each time; not so long once told to
+    /// stop.
     pub(crate) async fn bad(&mut self, stop: &CancellationToken) {
         self.forget();
-        let _ = tokio::time::timeout(self.wait, stop.cancelled()).await;
+        tokio::time::sleep(FIRST_WAIT.min(self.wait)).await;
+        let _ = tokio::time::timeout(self.wait - FIRST_WAIT, stop.cancelled()).await;
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
     }
 

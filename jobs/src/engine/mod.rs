@@ -31,7 +31,7 @@ use sqlx::PgPool;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Claimed, Envelope, Inbox, Why};
+use crate::backend::{Claimed, Control, Envelope, Inbox, Why};
 use crate::registry::Registry;
 
 pub use ends::{Came, End};
@@ -39,6 +39,9 @@ pub(crate) use ends::{Chances, Verb, judge, storable};
 pub(crate) use lines::{Line, Reserved};
 pub use probe::{Moment, Probe};
 pub use settle::{LoadInput, Settle, Settled};
+
+/// How long a worker that stops tries to write down its last ends.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a worker was told.
 #[derive(Debug)]
@@ -55,10 +58,11 @@ pub(crate) struct Settings {
     pub(crate) probe: Option<Arc<dyn Probe>>,
 }
 
-/// An attempt that is under way here.
+/// An attempt that was claimed for us and has not ended, whether it has started or not.
 #[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) envelope: Envelope,
+pub(crate) struct Alive {
+    pub(crate) id: i64,
+    pub(crate) control: Arc<Control>,
     pub(crate) lease: Duration,
     /// When we last sent for the lease that we hold.
     pub(crate) renewed: Instant,
@@ -73,19 +77,19 @@ pub(crate) struct Shared {
     pub(crate) settle: Vec<Arc<dyn Settle>>,
     pub(crate) load: Vec<Arc<dyn LoadInput>>,
     pub(crate) inbox: Inbox,
-    pub(crate) running: Mutex<HashMap<i64, Running>>,
+    /// By token.
+    pub(crate) alive: Mutex<HashMap<i64, Alive>>,
     /// Ends that wait for the next turn.
     ends: Mutex<Vec<End>>,
     /// Reported, and not committed yet.
     uncommitted: AtomicUsize,
-    /// Attempts claimed and not ended, whether started or not.
-    alive: AtomicUsize,
     /// Lost leases that are being taken over from here.
     lost: Mutex<HashSet<i64>>,
     /// Queues that other processes must hear of.
     news: Mutex<HashSet<String>>,
     next_due: Mutex<Option<Instant>>,
     worker: OnceLock<i64>,
+    closed_at: OnceLock<Instant>,
     /// apalis's view of the worker; it can be paused there.
     context: OnceLock<WorkerContext>,
     started: AtomicBool,
@@ -93,6 +97,8 @@ pub(crate) struct Shared {
     signal: Notify,
     /// Wakes the tick.
     tick_now: Notify,
+    /// Tells the tick that something is due earlier than it thinks.
+    due_changed: Notify,
     /// Nothing more is claimed.
     pub(crate) stopping: CancellationToken,
     /// Nothing runs any more: what is left is to be committed, and soon.
@@ -116,18 +122,19 @@ impl Shared {
             settle,
             load,
             inbox: Inbox::default(),
-            running: Mutex::default(),
+            alive: Mutex::default(),
             ends: Mutex::default(),
             uncommitted: AtomicUsize::new(0),
-            alive: AtomicUsize::new(0),
             lost: Mutex::default(),
             news: Mutex::default(),
             next_due: Mutex::default(),
             worker: OnceLock::new(),
+            closed_at: OnceLock::new(),
             context: OnceLock::new(),
             started: AtomicBool::new(false),
             signal: Notify::new(),
             tick_now: Notify::new(),
+            due_changed: Notify::new(),
             stopping: CancellationToken::new(),
             closing: CancellationToken::new(),
             finished: CancellationToken::new(),
@@ -181,17 +188,15 @@ impl Shared {
         self.signal.notify_one();
     }
 
-    /// Ends that another transaction keeps from being written join the next turn; if they are all
-    /// there is, it comes a moment later.
-    fn hold(self: &Shared, held: Vec<End>) {
-        let mut ends = self.ends.lock();
-        let only = ends.is_empty();
-        ends.extend(held);
-        drop(ends);
-        if only {
-            std::thread::yield_now();
-        }
-        self.signal.notify_one();
+    /// Ends that another transaction keeps from being written join the next turn.
+    fn hold(&self, held: Vec<End>) {
+        self.ends.lock().extend(held);
+    }
+
+    /// Whether all that is left are ends that another transaction holds up.
+    fn is_held_up(&self) -> bool {
+        let ends = self.ends.lock();
+        !ends.is_empty() && ends.iter().all(|end| end.held_since.is_some())
     }
 
     fn committed(&self, count: usize) {
@@ -207,11 +212,12 @@ impl Shared {
         self.closing.is_cancelled() && self.uncommitted() == 0
     }
 
-    /// The tokens of everything that was claimed for us and that we know of.
-    fn known_tokens(&self) -> Vec<i64> {
-        let mut tokens: Vec<i64> = self.running.lock().keys().copied().collect();
-        tokens.extend(self.inbox.tokens());
+    /// The tokens of everything that was claimed for us and that we know of, besides these ends.
+    fn known_tokens<'a>(&self, ends: impl Iterator<Item = &'a End>) -> Vec<i64> {
+        // In this order: an attempt that ends goes from the one to the other.
+        let mut tokens: Vec<i64> = self.alive.lock().keys().copied().collect();
         tokens.extend(self.ends.lock().iter().map(End::token));
+        tokens.extend(ends.map(End::token));
         tokens
     }
 
@@ -237,7 +243,7 @@ impl Shared {
         if next.is_none_or(|known| at < known) {
             *next = Some(at);
             drop(next);
-            self.tick_now.notify_one();
+            self.due_changed.notify_one();
         }
     }
 
@@ -261,8 +267,7 @@ impl Shared {
     }
 
     /// Gives each claimed job its slot and sends it on its way.
-    fn start_claimed(self: &Shared, claimed: Vec<Claimed>, reserved: Vec<Reserved>, sent: Instant) {
-        let mut reserved: Vec<Reserved> = reserved;
+    fn start_claimed(&self, claimed: Vec<Claimed>, mut reserved: Vec<Reserved>, sent: Instant) {
         let mut tasks = Vec::with_capacity(claimed.len());
         let Some(shared) = self.inbox.owner() else {
             return;
@@ -270,7 +275,6 @@ impl Shared {
         for job in claimed {
             let line = usize::try_from(job.line - 1).unwrap_or(usize::MAX);
             let permit = reserved.get_mut(line).and_then(|r| r.permits.split(1));
-            self.lost.lock().remove(&job.token);
             tasks.push(Envelope::claimed(job, Arc::clone(&shared), permit, sent));
         }
         for reserved in reserved {
@@ -283,14 +287,18 @@ impl Shared {
         self.signal.notify_one();
     }
 
-    pub(crate) fn claimed(&self) {
-        self.alive.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn gone(&self) {
-        self.alive.fetch_sub(1, Ordering::AcqRel);
+    pub(crate) fn gone(&self, token: i64) {
+        self.alive.lock().remove(&token);
         // A slot may be free now, and work may wait for it.
         self.signal.notify_one();
+    }
+
+    /// Whether it is time to leave what cannot be written to those who take over: the worker is
+    /// stopping, and the database has not answered for a while.
+    fn gives_up(&self) -> bool {
+        self.closed_at
+            .get()
+            .is_some_and(|at| at.elapsed() >= PATIENCE)
     }
 }
 
@@ -323,6 +331,7 @@ async fn supervise(shared: Arc<Shared>, worker: WorkerContext) {
         let listener = tokio::spawn(listen::run(Arc::clone(&shared), pool.clone()));
         shared.stopping.cancelled().await;
         bring_home(&shared).await;
+        let _ = shared.closed_at.set(Instant::now());
         shared.closing.cancel();
         shared.signal.notify_one();
         for task in tasks {
@@ -338,25 +347,22 @@ async fn supervise(shared: Arc<Shared>, worker: WorkerContext) {
 /// What was claimed and has not started goes back at once; what runs is asked to stop, has its
 /// grace, and is then handed back.
 async fn bring_home(shared: &Shared) {
-    drop(shared.inbox.drain());
-    let envelopes = || -> Vec<Envelope> {
-        shared
-            .running
-            .lock()
+    let controls = || -> Vec<Arc<Control>> {
+        let alive = shared.alive.lock();
+        alive
             .values()
-            .map(|running| running.envelope.clone())
+            .map(|alive| Arc::clone(&alive.control))
             .collect()
     };
-    for envelope in envelopes() {
-        envelope.control().ask_to_stop();
-    }
+    drop(shared.inbox.drain());
+    controls().iter().for_each(|control| control.ask_to_stop());
     let deadline = Instant::now() + shared.settings.grace;
-    while shared.alive.load(Ordering::Acquire) > 0 {
+    while !shared.alive.lock().is_empty() {
         drop(shared.inbox.drain());
         if Instant::now() >= deadline {
-            for envelope in envelopes() {
-                envelope.control().kill(Why::Shutdown);
-            }
+            controls()
+                .iter()
+                .for_each(|control| control.kill(Why::Shutdown));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -48,11 +48,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
 /// Those whose lease has used up a third.
 fn due(shared: &Shared) -> Vec<(i64, i64)> {
     shared
-        .running
+        .alive
         .lock()
         .iter()
-        .filter(|(_, running)| running.renewed.elapsed() >= running.lease / 3)
-        .map(|(token, running)| (running.envelope.id(), *token))
+        .filter(|(_, alive)| alive.renewed.elapsed() >= alive.lease / 3)
+        .map(|(token, alive)| (alive.id, *token))
         .collect()
 }
 
@@ -67,15 +67,12 @@ async fn renew(link: &mut Link, due: &[(i64, i64)]) -> Result<Vec<i64>, sqlx::Er
 
 /// A lease counts from before it was asked for: the database's cannot end earlier.
 fn renewed(shared: &Shared, due: &[(i64, i64)], lost: &[i64], sent: Instant) {
-    let mut running = shared.running.lock();
+    let mut alive = shared.alive.lock();
     for (_, token) in due {
-        if let Some(entry) = running.get_mut(token) {
+        if let Some(entry) = alive.get_mut(token) {
             if lost.contains(token) {
-                tracing::warn!(
-                    job.id = entry.envelope.id(),
-                    "the lease was lost; the job is stopped"
-                );
-                entry.envelope.control().kill(Why::Lease);
+                tracing::warn!(job.id = entry.id, "the lease was lost; the job is stopped");
+                entry.control.kill(Why::Lease);
             } else {
                 entry.renewed = sent;
             }
@@ -87,14 +84,14 @@ fn renewed(shared: &Shared, due: &[(i64, i64)], lost: &[i64], sent: Instant) {
 /// run out, they are no more. Returns how long the next one has.
 fn stop_lapsed(shared: &Shared) -> Duration {
     let mut shortest = Duration::from_secs(30);
-    for entry in shared.running.lock().values() {
+    for entry in shared.alive.lock().values() {
         let left = (entry.lease * 5 / 6).saturating_sub(entry.renewed.elapsed());
         if left.is_zero() {
             tracing::warn!(
-                job.id = entry.envelope.id(),
+                job.id = entry.id,
                 "the lease could not be renewed; the job is stopped"
             );
-            entry.envelope.control().kill(Why::Lease);
+            entry.control.kill(Why::Lease);
         } else {
             shortest = shortest.min(left);
         }

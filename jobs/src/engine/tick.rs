@@ -74,22 +74,21 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
 /// Until something is due, but never longer than the poll: it covers every notification that was
 /// never sent or never heard.
 async fn wait(shared: &Shared, due: Option<Duration>) {
-    let poll = shared.settings.poll;
-    let local = shared
-        .next_due
-        .lock()
-        .take()
-        .map(|at| at.saturating_duration_since(Instant::now()));
-    let pause = [Some(poll), due, local]
-        .into_iter()
-        .flatten()
-        .min()
-        .unwrap_or(poll);
-    tokio::select! {
-        () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => {}
-        () = shared.tick_now.notified() => {}
-        () = shared.finished.cancelled() => {}
+    let until =
+        Instant::now() + due.map_or(shared.settings.poll, |due| due.min(shared.settings.poll));
+    loop {
+        let local = *shared.next_due.lock();
+        let until = local.map_or(until, |local| local.min(until));
+        let pause = until.saturating_duration_since(Instant::now());
+        tokio::select! {
+            () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => break,
+            () = shared.tick_now.notified() => break,
+            () = shared.finished.cancelled() => break,
+            () = shared.due_changed.notified() => {}
+        }
     }
+    // What is due later than now will be found by the tick that follows.
+    shared.next_due.lock().take();
 }
 
 /// One statement; returns when the next job is due.
@@ -112,7 +111,7 @@ async fn tick(
         .zip(row.lost_batches.unwrap_or_default());
     for ((id, token), batch) in lost {
         // Our own attempts know of their lease themselves.
-        if !shared.running.lock().contains_key(&token) && shared.lost.lock().insert(token) {
+        if !shared.alive.lock().contains_key(&token) && shared.lost.lock().insert(token) {
             tracing::warn!(job.id = id, "a lease ran out; its job is taken over");
             shared.report(End {
                 id,

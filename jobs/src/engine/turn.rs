@@ -29,9 +29,14 @@ const HELD: Duration = Duration::from_millis(100);
 /// The longest that one turn may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// So long do ends that others hold up wait for company before they are tried again.
+const BREATH: Duration = Duration::from_millis(5);
+
 pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
-    let mut fresh = false;
     loop {
+        if shared.is_held_up() {
+            let _ = tokio::time::timeout(BREATH, shared.signal.notified()).await;
+        }
         let (ends, alone) = next_ends(&shared);
         let reserved = if alone { Vec::new() } else { reserve(&shared) };
         if ends.is_empty() && reserved.is_empty() {
@@ -41,14 +46,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
             shared.signal.notified().await;
             continue;
         }
-        if !fresh && link.is_new() {
-            disown(&shared, &mut link).await;
-        }
-        fresh = true;
         turn(&shared, &mut link, ends, reserved, alone).await;
-        if link.is_new() {
-            fresh = false;
-        }
     }
     shared.finished.cancel();
 }
@@ -89,14 +87,13 @@ fn reserve(shared: &Shared) -> Vec<Reserved> {
         .collect()
 }
 
-/// After a lost connection: what was claimed for us in an answer that never arrived goes back.
-async fn disown(shared: &Shared, link: &mut Link) {
-    let known = shared.known_tokens();
+/// On a new connection: what was claimed for us in an answer that never arrived goes back.
+async fn disown(shared: &Shared, link: &mut Link, known: &[i64]) {
     let Ok(connection) = link.try_get().await else {
         return;
     };
     let given_back =
-        sqlx::query_scalar!("select pipeline.disown_v1($1, $2)", shared.worker(), &known)
+        sqlx::query_scalar!("select pipeline.disown_v1($1, $2)", shared.worker(), known)
             .fetch_one(connection)
             .await;
     match given_back {
@@ -150,6 +147,10 @@ async fn turn(
         if ends.is_empty() && reserved.is_empty() {
             continue;
         }
+        if link.is_new() {
+            let known = shared.known_tokens(groups.iter().flatten().chain(&ends));
+            disown(shared, link, &known).await;
+        }
         let sent = Instant::now();
         let outcome =
             tokio::time::timeout(limit, attempt(shared, link, ends.clone(), &reserved, wait))
@@ -190,6 +191,11 @@ async fn turn(
                 Trouble::Conflict => {
                     tracing::debug!(%error, "a turn is tried again");
                     groups.push(ends);
+                }
+                Trouble::Server if shared.gives_up() => {
+                    let count = ends.len();
+                    tracing::error!(%error, count, "ends are left to those who take over");
+                    shared.committed(count);
                 }
                 Trouble::Server => {
                     tracing::warn!(%error, "a turn could not be committed; it is tried again");
@@ -407,6 +413,12 @@ async fn claim(
 /// A committed turn: tell whoever must know, and start what was claimed.
 async fn finish(shared: &Shared, ends: &[End], done: Done, reserved: Vec<Reserved>, sent: Instant) {
     shared.committed(ends.len());
+    {
+        let mut lost = shared.lost.lock();
+        for end in ends.iter().filter(|end| end.verb == Verb::Lost) {
+            lost.remove(&end.token);
+        }
+    }
     for at in &done.stale {
         if let Some(end) = ends.get(*at)
             && end.verb != Verb::Lost
@@ -455,6 +467,9 @@ async fn was_committed(shared: &Shared, link: &mut Link, xid: &str) -> bool {
             Ok(_) => return false,
             Err(error) => {
                 tracing::warn!(%error, "cannot ask what came of a commit");
+                if shared.gives_up() {
+                    return false;
+                }
                 link.bad(&shared.closing).await;
             }
         }
