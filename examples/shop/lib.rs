@@ -4,6 +4,23 @@
 
 mod mailer;
 
+/// Every code block of the readme and the guides is compiled with the tests.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../docs/guides/batches.md")]
+    mod batches {}
+    #[doc = include_str!("../../docs/guides/first-job.md")]
+    mod first_job {}
+    #[doc = include_str!("../../docs/guides/retries-and-errors.md")]
+    mod retries_and_errors {}
+    #[doc = include_str!("../../docs/guides/transactions.md")]
+    mod transactions {}
+    #[doc = include_str!("../../docs/guides/workers-and-shutdown.md")]
+    mod workers_and_shutdown {}
+}
+
 use std::time::Duration;
 
 use jobs::{BatchEnded, Context, Job, JobError, Perform};
