@@ -39,7 +39,7 @@ impl Home {
 
     pub(crate) async fn describe(&self, screen: &mut Screen) -> Result<()> {
         let (version, database, applied): (String, String, i64) = sqlx::query_as(
-            "select current_setting('server_version'), current_database()::text, count(*)
+            "select split_part(current_setting('server_version'), ' ', 1), current_database()::text, count(*)
              from pipeline.migrations",
         )
         .fetch_one(&self.pool)

@@ -96,7 +96,7 @@ impl Screen {
             let (queue, kind) = (PublishGallery::OPTIONS.queue, PublishGallery::NAME);
             let _ = writeln!(
                 text,
-                "  {queue:<14}  {kind:<15}  {}  comes with the last thumbnail: {} of {} ended\x1b[K",
+                "  {queue:<14}  {kind:<15}  {}  comes with the last thumbnail ({} of {})\x1b[K",
                 self.paint("2", "·"),
                 state.ended,
                 state.total,
