@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::Shared;
 use super::ends::{End, Verb};
-use super::link::Link;
+use super::link::{Link, limited};
 
 /// Registers the worker; without a row of its own, nothing is claimed.
 pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
@@ -25,7 +25,7 @@ pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
             .fetch_one(connection)
             .await
         };
-        match registered.await {
+        match limited(registered).await {
             Ok(worker) => {
                 link.good();
                 let _ = shared.worker.set(worker);
@@ -57,7 +57,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
             }
             tick(&shared, connection, &patterns).await
         };
-        match outcome.await {
+        match limited(outcome).await {
             Ok(due) => {
                 link.good();
                 wait(&shared, due).await;
