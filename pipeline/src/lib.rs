@@ -2,7 +2,9 @@
 //!
 //! This crate is the upper layer: it will hold the declaration of graphs, the coordinator that
 //! moves their runs on, chains, callbacks, signals and the client. It stands on [`jobs`], which it
-//! re-exports, so that an application needs one dependency. Nothing of its own is here yet; what
-//! is there and what comes next is in `docs/status.md`.
+//! re-exports, so that an application needs one dependency. What is there and what comes next is in
+//! `docs/status.md`.
+
+pub mod graph;
 
 pub use jobs;
