@@ -5,6 +5,7 @@
 //! re-exports, so that an application needs one dependency. What is there and what comes next is in
 //! `docs/status.md`.
 
+pub mod declare;
 pub mod graph;
 
 pub use jobs;
