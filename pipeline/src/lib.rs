@@ -5,7 +5,17 @@
 //! re-exports, so that an application needs one dependency. What is there and what comes next is in
 //! `docs/status.md`.
 
+// The derives write `::pipeline`, in our own examples too.
+#[allow(unused_extern_crates)]
+extern crate self as pipeline;
+
 pub mod declare;
 pub mod graph;
 
+pub use declare::{
+    Branch, Continue, Define, FailedStep, Failure, Halt, Ignore, Ignored, Maybe, Named, Pipeline,
+    Plan, RunEnded, Step,
+};
 pub use jobs;
+pub use pipeline_derive::{Branch, Pipeline};
+pub use schemars;

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use super::output::PipelineOutput;
 use super::plan::{Plan, Slip};
 use crate::graph::spec::GraphSpec;
@@ -75,11 +79,33 @@ impl<O> fmt::Debug for Pipeline<O> {
     }
 }
 
-/// A named pipeline, declared from its params.
+/// How a pipeline is declared from its params.
 pub trait Define {
     /// The handles it returns.
     type Output: PipelineOutput;
 
     /// Declares it.
     fn define(&self, p: &Plan) -> Self::Output;
+}
+
+/// A pipeline that can be found again by its name: params that are stored, and what they declare.
+///
+/// Derive it with `#[derive(Pipeline)]`, beside `Serialize`, `Deserialize` and `JsonSchema`.
+pub trait Named: Define + Serialize + DeserializeOwned + JsonSchema {
+    /// The stable name.
+    const NAME: &'static str;
+
+    /// Declares the pipeline with these params.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the graph, at once.
+    fn pipeline(&self) -> Result<Pipeline<<Self::Output as PipelineOutput>::Value>, Vec<Slip>> {
+        Pipeline::configure(Self::NAME, |p| self.define(p))
+    }
+
+    /// What the params look like, as JSON Schema.
+    fn params_schema() -> serde_json::Value {
+        schemars::schema_for!(Self).to_value()
+    }
 }
