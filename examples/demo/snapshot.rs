@@ -1,0 +1,130 @@
+//! Where all of it stands, as the database has it.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use jobs::{Batch, BatchState, Job, JobFilter, JobInfo, JobStatus};
+use shop::PublishGallery;
+
+use crate::Result;
+use crate::scene::Scene;
+
+/// One look at the database.
+pub(crate) struct Snapshot {
+    /// By queue, and then in the order they were enqueued.
+    pub(crate) groups: Vec<Group>,
+    pub(crate) batch: BatchState,
+    now: DateTime<Utc>,
+}
+
+/// The jobs of one type.
+pub(crate) struct Group {
+    pub(crate) kind: String,
+    pub(crate) queue: String,
+    pub(crate) jobs: Vec<JobInfo>,
+}
+
+impl Snapshot {
+    pub(crate) async fn take(scene: &Scene, batch: &Batch) -> Result<Self> {
+        let client = &scene.client;
+        let mut groups: Vec<Group> = Vec::new();
+        for queue in ["default", "media"] {
+            let of_queue = JobFilter::new().queue(scene.queue(queue)).limit(1_000);
+            gather(&mut groups, client.jobs(of_queue).await?, scene);
+        }
+        let mut callbacks = client
+            .jobs(JobFilter::new().kind(PublishGallery::NAME))
+            .await?;
+        // Another demo's may wait in the same queue.
+        callbacks.retain(|job| job.args["album"] == scene.album.as_str());
+        gather(&mut groups, callbacks, scene);
+        Ok(Self {
+            groups,
+            batch: batch.state().await?,
+            // The database's clock, as everything here.
+            now: sqlx::query_scalar("select pipeline.now()")
+                .fetch_one(client.pool())
+                .await?,
+        })
+    }
+
+    /// Whether the batch has enqueued its callback.
+    pub(crate) fn has_callback(&self) -> bool {
+        self.groups.iter().any(|it| it.kind == PublishGallery::NAME)
+    }
+
+    /// Whether everything has ended, the callback too.
+    pub(crate) fn is_over(&self) -> bool {
+        self.batch.finished
+            && self.has_callback()
+            && self.groups.iter().all(|it| it.ended() == it.jobs.len())
+    }
+
+    /// A group in a few words.
+    pub(crate) fn words(&self, group: &Group) -> String {
+        match group.jobs.as_slice() {
+            [job] => self.state(job),
+            jobs => format!("{} of {} ended", group.ended(), jobs.len()),
+        }
+    }
+
+    fn state(&self, job: &JobInfo) -> String {
+        let attempt = format!("attempt {} of {}", job.attempt, job.attempts);
+        match job.status {
+            JobStatus::Later if job.attempt == 0 => format!("due in {}", self.until(job.run_at)),
+            JobStatus::Later => {
+                let again = self.until(job.run_at);
+                format!("again in {again}; {attempt}: {}", error(job))
+            }
+            JobStatus::Ready => "waits for a slot".to_owned(),
+            JobStatus::Running => format!("{attempt} runs"),
+            JobStatus::Succeeded if job.attempt > 1 => format!("succeeded: {attempt}"),
+            JobStatus::Failed | JobStatus::Discarded => format!("{}: {}", job.status, error(job)),
+            other => other.to_string(),
+        }
+    }
+
+    fn until(&self, moment: DateTime<Utc>) -> String {
+        seconds((moment - self.now).max(TimeDelta::zero()))
+    }
+}
+
+/// Sorts a queue's jobs, which come newest first, by type.
+fn gather(groups: &mut Vec<Group>, jobs: Vec<JobInfo>, scene: &Scene) {
+    for job in jobs.into_iter().rev() {
+        let queue = scene.short(&job.queue);
+        match groups
+            .iter_mut()
+            .find(|group| group.kind == job.kind && group.queue == queue)
+        {
+            Some(group) => group.jobs.push(job),
+            None => groups.push(Group {
+                kind: job.kind.clone(),
+                queue: queue.to_owned(),
+                jobs: vec![job],
+            }),
+        }
+    }
+}
+
+impl Group {
+    pub(crate) fn ended(&self) -> usize {
+        self.jobs.iter().filter(|job| is_ended(job)).count()
+    }
+}
+
+fn is_ended(job: &JobInfo) -> bool {
+    job.ended_at.is_some()
+}
+
+/// Class and message of a job's last error.
+pub(crate) fn error(job: &JobInfo) -> String {
+    match (&job.error_class, &job.error_message) {
+        (Some(class), Some(message)) => format!("{class}: {message}"),
+        _ => String::new(),
+    }
+}
+
+/// A time as people read it.
+pub(crate) fn seconds(time: TimeDelta) -> String {
+    let tenths = (time.num_milliseconds().max(0) + 50) / 100;
+    format!("{}.{} s", tenths / 10, tenths % 10)
+}
