@@ -16,9 +16,8 @@ use crate::graph::spec::{Edge, Takes};
 /// | `&[Step<T>]`, `&Vec<Step<T>>` | `Vec<T>` |
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not give the input `{I}`",
-    label = "this gives something else than `{I}`",
-    note = "a `Step<T>` gives `T`; an optional step and one that leaves a branch give `Option<T>`; \
-            an ignored one gives `Option<T>` or `Result<T, Failure>`; a tuple gives a tuple",
+    label = "this job takes `{I}`",
+    note = "one handle gives one value, a tuple of handles a tuple, a slice of handles a `Vec`",
     note = "for order alone, without data, write `p.following(..)`"
 )]
 pub trait Feeds<I> {
@@ -50,51 +49,69 @@ pub(crate) fn edge(handle: &impl Handle, takes: Takes, plan: &Plan, step: &str) 
     }
 }
 
-impl<T> Feeds<T> for &Step<T> {
+/// The very type that an upstream gives.
+#[diagnostic::on_unimplemented(
+    message = "a step takes `{Self}` where what stands before it gives `{Given}`",
+    label = "this job takes `{Self}`, and is given `{Given}`",
+    note = "a `Step<T>` gives `T`; an optional step, and one that leaves a branch by some arms only, \
+            gives `Option<T>`",
+    note = "for order alone, without data, write `p.following(..)`"
+)]
+pub trait Is<Given> {}
+impl<T> Is<T> for T {}
+
+/// What an ignored step of `T` can give.
+#[diagnostic::on_unimplemented(
+    message = "a step takes `{Self}` where an ignored step of `{T}` stands before it",
+    label = "this job takes `{Self}`; after an ignored step it must take `Option<{T}>` or `Result<{T}, Failure>`"
+)]
+pub trait FromIgnored<T> {
+    #[doc(hidden)]
+    const TAKES: Takes;
+}
+
+impl<T> FromIgnored<T> for Option<T> {
+    const TAKES: Takes = Takes::Maybe;
+}
+
+impl<T> FromIgnored<T> for Result<T, Failure> {
+    const TAKES: Takes = Takes::Outcome;
+}
+
+impl<T, I: Is<T>> Feeds<I> for &Step<T> {
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
         vec![edge(*self, Takes::Value, plan, step)]
     }
 }
 
-impl<T> Feeds<Option<T>> for &Maybe<T> {
+impl<T, I: Is<Option<T>>> Feeds<I> for &Maybe<T> {
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
         vec![edge(*self, Takes::Maybe, plan, step)]
     }
 }
 
-impl<T> Feeds<Option<T>> for &Ignored<T> {
+impl<T, I: FromIgnored<T>> Feeds<I> for &Ignored<T> {
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
-        vec![edge(*self, Takes::Maybe, plan, step)]
+        vec![edge(*self, I::TAKES, plan, step)]
     }
 }
 
-impl<T> Feeds<Result<T, Failure>> for &Ignored<T> {
+impl<T, I: Is<Vec<T>>> Feeds<I> for &[Step<T>] {
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
-        vec![edge(*self, Takes::Outcome, plan, step)]
+        let of = |one| edge(one, Takes::Value, plan, step);
+        self.iter().map(of).collect()
     }
 }
 
-impl<T> Feeds<Vec<T>> for &[Step<T>] {
+impl<T, I: Is<Vec<T>>> Feeds<I> for &Vec<Step<T>> {
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
-        self.iter()
-            .map(|one| edge(one, Takes::Value, plan, step))
-            .collect()
+        Feeds::<I>::edges(&self.as_slice(), plan, step)
     }
 }
 
-impl<T> Feeds<Vec<T>> for &Vec<Step<T>> {
+impl<T, I: Is<Vec<T>>, const N: usize> Feeds<I> for &[Step<T>; N] {
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
-        self.iter()
-            .map(|one| edge(one, Takes::Value, plan, step))
-            .collect()
-    }
-}
-
-impl<T, const N: usize> Feeds<Vec<T>> for &[Step<T>; N] {
-    fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
-        self.iter()
-            .map(|one| edge(one, Takes::Value, plan, step))
-            .collect()
+        Feeds::<I>::edges(&self.as_slice(), plan, step)
     }
 }
 
@@ -106,7 +123,7 @@ macro_rules! tuples {
         {
             fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
                 let mut edges = Vec::new();
-                $(edges.extend(self.$at.edges(plan, step));)*
+                $(edges.extend(Feeds::<$input>::edges(&self.$at, plan, step));)*
                 edges
             }
         }

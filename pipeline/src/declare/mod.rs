@@ -14,7 +14,7 @@ pub use after::{After, AfterAny, AfterFailure, Following, Upstreams};
 pub use branch::{ArmResult, Arms, Branch, Joins, Merged, Scope};
 pub use callback::{FailedStep, Failure, FailureInput, RunEnded, RunInput};
 pub use define::{Define, Named, Pipeline};
-pub use feeds::{Feeds, NoInput};
+pub use feeds::{Feeds, FromIgnored, Is, NoInput};
 pub use handle::{Handle, Ignored, Maybe, Step};
 pub use output::PipelineOutput;
 pub use plan::{Plan, Slip};
