@@ -1,4 +1,5 @@
 //! Jobs: declared, enqueued, run to their end whatever happens.
 
+mod batches;
 mod ends;
 mod support;
