@@ -2,4 +2,5 @@
 
 mod batches;
 mod ends;
+mod enqueue;
 mod support;
