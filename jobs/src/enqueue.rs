@@ -121,7 +121,8 @@ impl NewJob {
     /// Not before this moment. One that has passed means now.
     #[must_use]
     pub fn at(mut self, moment: DateTime<Utc>) -> Self {
-        self.due = Due::At(moment);
+        // Dates begin earlier here than in Postgres.
+        self.due = Due::At(moment.max(DateTime::UNIX_EPOCH));
         self
     }
 
