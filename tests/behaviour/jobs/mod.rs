@@ -1,5 +1,6 @@
 //! Jobs: declared, enqueued, run to their end whatever happens.
 
+mod bad_input;
 mod batches;
 mod ends;
 mod enqueue;
