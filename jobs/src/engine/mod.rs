@@ -103,7 +103,9 @@ pub(crate) struct Shared {
     pub(crate) stopping: CancellationToken,
     /// Nothing runs any more: what is left is to be committed, and soon.
     closing: CancellationToken,
-    /// All is committed, or given up.
+    /// All is committed: the other tasks can end, too.
+    drained: CancellationToken,
+    /// They have, and the worker's row says that it stopped.
     pub(crate) finished: CancellationToken,
 }
 
@@ -137,6 +139,7 @@ impl Shared {
             due_changed: Notify::new(),
             stopping: CancellationToken::new(),
             closing: CancellationToken::new(),
+            drained: CancellationToken::new(),
             finished: CancellationToken::new(),
         }
     }

@@ -48,7 +48,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
         .iter()
         .map(|line| line.pattern.clone())
         .collect();
-    while !shared.finished.is_cancelled() {
+    while !shared.drained.is_cancelled() {
         let outcome = async {
             let connection = link.try_get().await?;
             announce(&shared, connection).await?;
@@ -64,7 +64,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
             }
             Err(error) => {
                 tracing::warn!(%error, "the database does not answer; trying again");
-                link.bad(&shared.finished).await;
+                link.bad(&shared.drained).await;
             }
         }
     }
@@ -83,7 +83,7 @@ async fn wait(shared: &Shared, due: Option<Duration>) {
         tokio::select! {
             () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => break,
             () = shared.tick_now.notified() => break,
-            () = shared.finished.cancelled() => break,
+            () = shared.drained.cancelled() => break,
             () = shared.due_changed.notified() => {}
         }
     }

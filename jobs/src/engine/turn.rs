@@ -48,7 +48,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
         }
         turn(&shared, &mut link, ends, reserved, alone).await;
     }
-    shared.finished.cancel();
+    shared.drained.cancel();
 }
 
 /// The next group: all that have gathered, or those of one held row alone.
