@@ -4,4 +4,5 @@ mod bad_input;
 mod batches;
 mod ends;
 mod enqueue;
+mod manage;
 mod support;
