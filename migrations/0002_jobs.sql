@@ -241,16 +241,16 @@ begin
         v_found := v_found || v_name;
     end loop;
     return coalesce((
-        select array_agg(name order by head.priority desc, head.run_at, head.id)
-        from unnest(v_found) as name
+        select array_agg(found.name order by head.priority desc, head.run_at, head.id)
+        from unnest(v_found) as found (name)
         cross join lateral (
             select j.priority, j.run_at, j.id from pipeline.jobs j
-            where j.queue = name and j.status = 'ready'
+            where j.queue = found.name and j.status = 'ready'
             order by j.priority desc, j.run_at, j.id
             limit 1
         ) as head
         where not exists (select from pipeline.queues q
-                          where q.name = name and q.paused_at is not null)
+                          where q.name = found.name and q.paused_at is not null)
     ), '{}');
 end $$;
 
