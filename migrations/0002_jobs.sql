@@ -23,7 +23,7 @@ create table pipeline.jobs (
     attempt       smallint            not null default 0, -- how many have begun
     attempts      smallint            not null,           -- how many may
     priority      smallint            not null,
-    queue         text                not null,
+    queue         text collate "C"    not null,    -- names that begin alike must lie side by side
     kind          text                not null,    -- the job type's name
     args          jsonb               not null,
     input         jsonb,                           -- what it is given besides
