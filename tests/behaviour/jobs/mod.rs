@@ -6,3 +6,4 @@ mod ends;
 mod enqueue;
 mod manage;
 mod support;
+mod workers;
