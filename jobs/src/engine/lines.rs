@@ -36,10 +36,7 @@ impl Line {
     }
 
     pub(crate) fn matches(&self, queue: &str) -> bool {
-        match self.pattern.strip_suffix('*') {
-            Some(prefix) => queue.starts_with(prefix),
-            None => queue == self.pattern,
-        }
+        covers(&self.pattern, queue)
     }
 
     pub(crate) fn wake(&self) {
@@ -60,6 +57,14 @@ impl Line {
         let permits = Arc::clone(&self.free).try_acquire_many_owned(free).ok()?;
         self.hungry.store(false, Ordering::Release);
         Some(permits)
+    }
+}
+
+/// Whether a pattern stands for this queue.
+pub(crate) fn covers(pattern: &str, queue: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => queue.starts_with(prefix),
+        None => queue == pattern,
     }
 }
 

@@ -36,7 +36,7 @@ use crate::registry::Registry;
 
 pub use ends::{Came, End};
 pub(crate) use ends::{Chances, Verb, judge, storable};
-pub(crate) use lines::{Line, Reserved};
+pub(crate) use lines::{Line, Reserved, covers};
 pub use probe::{Moment, Probe};
 pub use settle::{LoadInput, Settle, Settled};
 
