@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod batches;
+mod board;
 mod ends;
 mod enqueue;
 mod manage;
