@@ -23,7 +23,7 @@ create table pipeline.jobs (
     attempt       smallint            not null default 0, -- how many have begun
     attempts      smallint            not null,           -- how many may
     priority      smallint            not null,
-    queue         text                not null,
+    queue         text collate "C"    not null,    -- names that begin alike must lie side by side
     kind          text                not null,    -- the job type's name
     args          jsonb               not null,
     input         jsonb,                           -- what it is given besides
@@ -186,34 +186,57 @@ declare
     v_name text;
     v_left integer;
     v_got integer;
+    v_floor integer;
 begin
     for i in 1 .. cardinality(p_queues) loop
         continue when p_limits[i] <= 0;
         v_names := pipeline.ready_queues_v1(p_queues[i]);
         v_left := p_limits[i];
-        foreach v_name in array v_names loop
-            exit when v_left <= 0;
-            return query
-            with picked as materialized (
-                select j.id from pipeline.jobs j
-                where j.queue = v_name and j.status = 'ready'
-                  and (p_kinds is null or j.kind like any (p_kinds))
-                order by j.priority desc, j.run_at, j.id
-                limit v_left
-                for update skip locked
-            )
-            update pipeline.jobs j
-            set status = 'running', token = nextval('pipeline.tokens'), attempt = j.attempt + 1,
-                worker = p_worker, lease_until = v_now + j.lease_ms * interval '1 ms'
-            from picked
-            where j.id = picked.id
-            returning i, j.id, j.token, j.queue, j.kind, j.attempt, j.attempts, j.priority,
-                      j.run_at, j.lease_ms, j.batch, j.args::text, j.input::text, j.options::text;
-            get diagnostics v_got = row_count;
-            v_left := v_left - v_got;
+        v_floor := 32768;
+        while v_left > 0 and v_floor > -32768 loop
+            -- Of several queues, first what has the highest priority in any of them, then the next.
+            v_floor := case when cardinality(v_names) = 1 then -32768
+                            else pipeline.next_priority_v1(v_names, v_floor) end;
+            exit when v_floor is null;
+            foreach v_name in array v_names loop
+                exit when v_left <= 0;
+                return query
+                with picked as materialized (
+                    select j.id from pipeline.jobs j
+                    where j.queue = v_name and j.status = 'ready' and j.priority >= v_floor
+                      and (p_kinds is null or j.kind like any (p_kinds))
+                    order by j.priority desc, j.run_at, j.id
+                    limit v_left
+                    for update skip locked
+                )
+                update pipeline.jobs j
+                set status = 'running', token = nextval('pipeline.tokens'), attempt = j.attempt + 1,
+                    worker = p_worker, lease_until = v_now + j.lease_ms * interval '1 ms'
+                from picked
+                where j.id = picked.id
+                returning i, j.id, j.token, j.queue, j.kind, j.attempt, j.attempts, j.priority,
+                          j.run_at, j.lease_ms, j.batch, j.args::text, j.input::text,
+                          j.options::text;
+                get diagnostics v_got = row_count;
+                v_left := v_left - v_got;
+            end loop;
         end loop;
     end loop;
 end $$;
+
+-- The highest priority below p_below that is ready in one of the queues.
+create function pipeline.next_priority_v1(p_queues text[], p_below integer) returns integer
+language sql stable
+set enable_seqscan to off set enable_bitmapscan to off
+as $$
+    select max(head.priority) from unnest(p_queues) as queue (name)
+    cross join lateral (
+        select j.priority from pipeline.jobs j
+        where j.queue = queue.name and j.status = 'ready' and j.priority < p_below
+        order by j.priority desc
+        limit 1
+    ) as head
+$$;
 
 -- The queues a pattern stands for that have something ready and are not paused; of several, the one
 -- whose head comes first. Walks the index from name to name, not row by row.
@@ -241,16 +264,16 @@ begin
         v_found := v_found || v_name;
     end loop;
     return coalesce((
-        select array_agg(name order by head.priority desc, head.run_at, head.id)
-        from unnest(v_found) as name
+        select array_agg(found.name order by head.priority desc, head.run_at, head.id)
+        from unnest(v_found) as found (name)
         cross join lateral (
             select j.priority, j.run_at, j.id from pipeline.jobs j
-            where j.queue = name and j.status = 'ready'
+            where j.queue = found.name and j.status = 'ready'
             order by j.priority desc, j.run_at, j.id
             limit 1
         ) as head
         where not exists (select from pipeline.queues q
-                          where q.name = name and q.paused_at is not null)
+                          where q.name = found.name and q.paused_at is not null)
     ), '{}');
 end $$;
 

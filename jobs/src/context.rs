@@ -74,6 +74,11 @@ impl Context {
         self.envelope.time_left()
     }
 
+    /// When the attempt will have timed out; `None` where there is no timeout.
+    pub fn deadline(&self) -> Option<std::time::Instant> {
+        std::time::Instant::now().checked_add(self.time_left()?)
+    }
+
     /// Ends when the job is asked to stop: its worker shuts down, or has lost its lease. A job that
     /// returns then has used its grace period well; one that goes on is dropped at its end.
     pub async fn cancelled(&self) {

@@ -100,7 +100,8 @@ impl NewJob {
     /// With another timeout.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.overrides.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        let ms = timeout.as_nanos().div_ceil(1_000_000);
+        self.overrides.timeout_ms = Some(u64::try_from(ms).unwrap_or(u64::MAX));
         self
     }
 
@@ -121,7 +122,8 @@ impl NewJob {
     /// Not before this moment. One that has passed means now.
     #[must_use]
     pub fn at(mut self, moment: DateTime<Utc>) -> Self {
-        self.due = Due::At(moment);
+        // Dates begin earlier here than in Postgres.
+        self.due = Due::At(moment.max(DateTime::UNIX_EPOCH));
         self
     }
 
@@ -177,11 +179,19 @@ impl NewJob {
                 "use at least 1 ms, or leave it out",
             )?;
         }
+        if let Some(backoff) = &self.overrides.backoff
+            && !(0.0..=1.0).contains(&backoff.jitter)
+        {
+            return Err(Error::JitterOutOfRange {
+                kind,
+                given: backoff.jitter,
+            });
+        }
         if let Some(key) = &self.unique_key {
-            limits::key(key)?;
+            limits::key(kind, key)?;
         }
         if let Ok(args) = &self.args {
-            limits::data("arguments", args)?;
+            limits::data(kind, "arguments", args)?;
         }
         Ok(())
     }

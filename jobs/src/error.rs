@@ -94,9 +94,12 @@ pub enum Error {
 
     /// More than is stored.
     #[error(
-        "the {what} is {size} bytes long, and {limit} is the limit: store it elsewhere and pass a reference to it"
+        "{size} bytes are too many for the {what} of `{kind}`: {limit} is the limit; store it \
+         elsewhere and pass a reference to it"
     )]
     TooLarge {
+        /// The job type's name.
+        kind: &'static str,
         /// What is too large.
         what: &'static str,
         /// How large it is.
@@ -107,16 +110,22 @@ pub enum Error {
 
     /// The one character that Postgres cannot store.
     #[error(
-        "the {what} holds a NUL character, which Postgres cannot store: remove it, or encode it"
+        "there is a NUL character in the {what} of `{kind}`, which Postgres cannot store: remove \
+         it, or encode it"
     )]
     HasNul {
+        /// The job type's name.
+        kind: &'static str,
         /// What holds it.
         what: &'static str,
     },
 
     /// A unique key without a character.
-    #[error("the unique key is empty: give it a value, or leave it out")]
-    EmptyKey,
+    #[error("the unique key of `{kind}` is empty: give it a value, or leave it out")]
+    EmptyKey {
+        /// The job type's name.
+        kind: &'static str,
+    },
 
     /// The job's data has no JSON.
     #[error("a `{kind}` cannot be written as JSON: {source}")]
@@ -149,6 +158,15 @@ pub enum Error {
         remedy: &'static str,
     },
 
+    /// A share of a wait that is none.
+    #[error("the jitter of `{kind}` is {given}: use a share from 0 to 1")]
+    JitterOutOfRange {
+        /// The job type's name.
+        kind: &'static str,
+        /// What was asked for.
+        given: f32,
+    },
+
     /// More jobs than one statement takes.
     #[error(
         "{count} jobs in one call, and {} is the limit: enqueue them in several",
@@ -157,6 +175,19 @@ pub enum Error {
     TooMany {
         /// How many were given.
         count: usize,
+    },
+
+    /// A queue that would be served by nobody, or by more than there can be.
+    #[error(
+        "queue `{queue}` has {slots} slots: give it from 1 to {}, or leave it out if it is not to \
+         be served",
+        limits::SLOTS
+    )]
+    SlotsOutOfRange {
+        /// The queue, or the pattern of several.
+        queue: String,
+        /// How many were given.
+        slots: u32,
     },
 
     /// Nothing to do it with.

@@ -10,6 +10,8 @@ pub(crate) const DATA: usize = 1 << 20;
 pub(crate) const KEY: usize = 512;
 /// The longest stored error message; what is beyond is cut off.
 pub(crate) const MESSAGE: usize = 8 << 10;
+/// The most slots of a queue in one process.
+pub(crate) const SLOTS: u32 = 100_000;
 /// The most jobs in one statement.
 pub(crate) const BULK: usize = 100_000;
 
@@ -44,34 +46,37 @@ fn in_name(byte: u8) -> bool {
 }
 
 /// JSON of a bearable size, without the one character that Postgres cannot store.
-pub(crate) fn data(what: &'static str, json: &str) -> Result<()> {
+pub(crate) fn data(kind: &'static str, what: &'static str, json: &str) -> Result<()> {
     if json.len() > DATA {
         return Err(Error::TooLarge {
+            kind,
             what,
             size: json.len(),
             limit: DATA,
         });
     }
     if has_nul(json) {
-        return Err(Error::HasNul { what });
+        return Err(Error::HasNul { kind, what });
     }
     Ok(())
 }
 
 /// A unique key.
-pub(crate) fn key(value: &str) -> Result<()> {
+pub(crate) fn key(kind: &'static str, value: &str) -> Result<()> {
+    let what = "unique key";
     if value.is_empty() {
-        return Err(Error::EmptyKey);
+        return Err(Error::EmptyKey { kind });
     }
     if value.len() > KEY {
         return Err(Error::TooLarge {
-            what: "unique key",
+            kind,
+            what,
             size: value.len(),
             limit: KEY,
         });
     }
     if value.contains('\0') {
-        return Err(Error::HasNul { what: "unique key" });
+        return Err(Error::HasNul { kind, what });
     }
     Ok(())
 }
@@ -134,16 +139,16 @@ mod tests {
     #[test]
     fn an_escaped_nul_is_found_and_an_escaped_backslash_is_not_one() {
         let text = |value: &str| serde_json::to_string(value).unwrap_or_default();
-        assert!(data("args", &text("a\0b")).is_err());
-        assert!(data("args", &text("a\\\0")).is_err());
-        assert!(data("args", &text("\\u0000")).is_ok());
-        assert!(data("args", &text("\\\\u0000")).is_ok());
+        assert!(data("job", "arguments", &text("a\0b")).is_err());
+        assert!(data("job", "arguments", &text("a\\\0")).is_err());
+        assert!(data("job", "arguments", &text("\\u0000")).is_ok());
+        assert!(data("job", "arguments", &text("\\\\u0000")).is_ok());
     }
 
     #[test]
     fn data_is_bounded() {
-        assert!(data("args", &"1".repeat(DATA)).is_ok());
-        assert!(data("args", &"1".repeat(DATA + 1)).is_err());
+        assert!(data("job", "arguments", &"1".repeat(DATA)).is_ok());
+        assert!(data("job", "arguments", &"1".repeat(DATA + 1)).is_err());
     }
 
     #[test]

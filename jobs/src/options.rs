@@ -89,8 +89,10 @@ pub struct Backoff {
     /// The shape of the growth.
     pub growth: Growth,
     /// The wait after the first failure.
+    #[serde(rename = "base_ms", with = "millis")]
     pub base: Duration,
     /// The longest wait.
+    #[serde(rename = "max_ms", with = "millis")]
     pub max: Duration,
     /// How much of a wait is left to chance, from 0 to 1: with 0.2, a wait of 10 s is one between
     /// 8 s and 10 s. It keeps jobs that failed together from coming back together.
@@ -165,6 +167,21 @@ impl Backoff {
     }
 }
 
+/// Durations as whole milliseconds: that is how the database counts them.
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_millis)
+    }
+}
+
 impl Default for Backoff {
     fn default() -> Self {
         Self::DEFAULT
@@ -185,6 +202,18 @@ mod tests {
         assert_eq!(waits(Backoff::fixed(s(3))), [3, 3, 3, 3, 3]);
         assert_eq!(waits(Backoff::linear(s(3), s(10))), [3, 6, 9, 10, 10]);
         assert_eq!(waits(Backoff::exponential(s(1), s(10))), [1, 2, 4, 8, 10]);
+    }
+
+    #[test]
+    fn a_backoff_is_stored_in_milliseconds() -> serde_json::Result<()> {
+        let backoff = Backoff::linear(Duration::from_millis(1500), s(60)).jitter(0.5);
+        let json = serde_json::to_string(&backoff)?;
+        assert_eq!(
+            json,
+            r#"{"growth":"linear","base_ms":1500,"max_ms":60000,"jitter":0.5}"#
+        );
+        assert_eq!(serde_json::from_str::<Backoff>(&json)?, backoff);
+        Ok(())
     }
 
     #[test]

@@ -141,7 +141,7 @@ fn handle<J: Perform>(cx: Context) -> BoxFuture<'static, Result<Output, BoxDynEr
         let job: J = decode(cx.envelope.args(), "arguments").map_err(carried)?;
         let input: J::Input = input(cx.envelope.input()).map_err(carried)?;
         match job.perform(input, &cx).await {
-            Ok(output) => encode(&output).map_err(carried),
+            Ok(output) => encode(J::NAME, &output).map_err(carried),
             Err(error) => Err(carried(decide::<J>(error, &cx))),
         }
     })
@@ -184,9 +184,9 @@ fn input<T: DeserializeOwned + 'static>(json: Option<&str>) -> Result<T, JobErro
     decode(json.unwrap_or("null"), "input")
 }
 
-fn encode<T: serde::Serialize>(output: &T) -> Result<Output, JobError> {
+fn encode<T: serde::Serialize>(kind: &'static str, output: &T) -> Result<Output, JobError> {
     let refused = |error: &dyn std::fmt::Display| JobError::new("BadOutput", error).discard();
     let raw = serde_json::value::to_raw_value(output).map_err(|error| refused(&error))?;
-    limits::data("output", raw.get()).map_err(|error| refused(&error))?;
+    limits::data(kind, "output", raw.get()).map_err(|error| refused(&error))?;
     Ok(Output(raw.into()))
 }

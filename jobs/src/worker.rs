@@ -112,7 +112,10 @@ impl Worker {
     /// The name it is listed under. By default the host's name and the process's number; two
     /// workers of one name are two workers.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+        let name = name.into();
+        let outcome = limits::name("worker", &name);
+        self.note(outcome);
+        self.name = Some(name);
         self
     }
 

@@ -124,7 +124,7 @@ fn closest_key(key: &str) -> Option<&'static str> {
         .map(|(_, known)| known)
 }
 
-fn read_name(literal: LitStr) -> syn::Result<String> {
+pub(crate) fn read_name(literal: LitStr) -> syn::Result<String> {
     let value = literal.value();
     if name::is_valid(&value) {
         return Ok(value);
@@ -204,7 +204,7 @@ fn read_duration(literal: &LitStr) -> syn::Result<Duration> {
     })
 }
 
-fn read_path(literal: LitStr) -> syn::Result<Path> {
+pub(crate) fn read_path(literal: LitStr) -> syn::Result<Path> {
     literal.parse_with(Path::parse_mod_style).map_err(|_| {
         let value = literal.value();
         let message = format!("{value:?} is not a path to the crate `jobs`");

@@ -1,4 +1,4 @@
-//! Where the crate `jobs` is, seen from the code that derives.
+//! Where the crates `jobs` and `pipeline` are, seen from the code that derives.
 
 use proc_macro_crate::{Error, FoundCrate, crate_name};
 use proc_macro2::Span;
@@ -10,6 +10,20 @@ pub(crate) fn find() -> syn::Result<Path> {
     let path = choose(crate_name("jobs"), crate_name("pipeline"))
         .map_err(|message| syn::Error::new(Span::call_site(), message))?;
     syn::parse_str(&path)
+}
+
+/// The path to `pipeline`, for what only it has.
+pub(crate) fn find_pipeline() -> syn::Result<Path> {
+    match crate_name("pipeline") {
+        Ok(FoundCrate::Name(name)) => syn::parse_str(&format!("::{name}")),
+        Ok(FoundCrate::Itself) => syn::parse_str("::pipeline"),
+        Err(Error::CrateNotFound { .. }) => Err(syn::Error::new(
+            Span::call_site(),
+            "`pipeline` is not a dependency of this crate: add it with `cargo add pipeline`",
+        )),
+        // No `Cargo.toml` to look into: built by something else than cargo.
+        Err(_) => syn::parse_str("::pipeline"),
+    }
 }
 
 fn choose(

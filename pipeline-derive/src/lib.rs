@@ -1,22 +1,23 @@
 //! The derive macros of `jobs` and `pipeline`.
 //!
-//! [`macro@Job`] is here; `Pipeline` and `Branch` are not yet. An application does not name this
-//! crate: each macro is re-exported beside the trait it implements.
+//! An application does not name this crate: each macro is re-exported beside the trait it implements.
 
 mod attributes;
 mod backoff;
+mod branch;
 mod declared;
 mod duration;
 mod job;
 mod krate;
 mod name;
+mod pipeline;
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
 /// Implements the trait `jobs::Job`: the name a job is stored under, and how it is to be run.
 ///
-/// ```ignore
+/// ```text
 /// use jobs::Job;
 /// use serde::{Deserialize, Serialize};
 ///
@@ -59,4 +60,48 @@ use syn::{DeriveInput, parse_macro_input};
 pub fn derive_job(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     job::expand(&input, krate::find).into()
+}
+
+/// Makes an enum choose between the arms of a branch: one variant for each.
+///
+/// ```text
+/// #[derive(Serialize, Deserialize, Branch)]
+/// enum Format {
+///     Hd,
+///     Sd,
+/// }
+///
+/// source.branch("format", PickFormat, FormatArms {
+///     hd: || source.then("transcode_hd", Hd),
+///     sd: || source.then("transcode_sd", Sd),
+/// });
+/// ```
+///
+/// It implements the trait `pipeline::Branch`, and makes the struct `FormatArms` with a field for each
+/// variant, in snake case: an arm that is missing does not compile.
+#[proc_macro_derive(Branch)]
+pub fn derive_branch(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    branch::expand(&input, krate::find_pipeline).into()
+}
+
+/// Gives a params struct the name under which its pipeline can be found again: for a re-run, a
+/// schedule, or a start from outside.
+///
+/// ```text
+/// #[derive(Serialize, Deserialize, JsonSchema, Pipeline)]
+/// #[pipeline(name = "video_processing")]
+/// struct Video {
+///     id: i64,
+/// }
+/// ```
+///
+/// | attribute | what it takes |
+/// |---|---|
+/// | `name` | a name: from 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`. Without it, the type's in snake case |
+/// | `crate` | where the crate `pipeline` is |
+#[proc_macro_derive(Pipeline, attributes(pipeline))]
+pub fn derive_pipeline(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    pipeline::expand(&input, krate::find_pipeline).into()
 }

@@ -19,6 +19,7 @@ use apalis_core::task::task_id::TaskId;
 use futures_util::{Stream, StreamExt as _};
 
 use super::{AsItIs, Claimed, Envelope, JobsBackend};
+use crate::engine::covers;
 use crate::{Client, JobInfo, JobStatus, WorkerInfo};
 
 /// The board sees the envelope as it is.
@@ -112,8 +113,11 @@ impl JobsBackend {
             .collect()
     }
 
+    /// Those that have not stopped.
     async fn workers(&self) -> Vec<WorkerInfo> {
-        answered(self.client().workers().await).unwrap_or_default()
+        let mut workers = answered(self.client().workers().await).unwrap_or_default();
+        workers.retain(|worker| worker.stopped_at.is_none());
+        workers
     }
 }
 
@@ -122,6 +126,27 @@ fn answered<T, E: std::fmt::Display>(answer: Result<T, E>) -> Option<T> {
     answer
         .inspect_err(|error| tracing::warn!(%error, "the board's question was not answered"))
         .ok()
+}
+
+fn serves(worker: &WorkerInfo, queue: &str) -> bool {
+    let mut patterns = worker.queues.as_array().into_iter().flatten();
+    patterns.any(|line| {
+        line["queue"]
+            .as_str()
+            .is_some_and(|pattern| covers(pattern, queue))
+    })
+}
+
+fn listed(worker: WorkerInfo) -> RunningWorker {
+    let seconds = |at: chrono::DateTime<chrono::Utc>| u64::try_from(at.timestamp()).unwrap_or(0);
+    RunningWorker {
+        id: worker.name,
+        queue: worker.queues.to_string(),
+        backend: "pipeline".to_owned(),
+        started_at: seconds(worker.started_at),
+        last_heartbeat: seconds(worker.seen_at),
+        layers: String::new(),
+    }
 }
 
 fn ours(status: &Status) -> &'static [JobStatus] {
@@ -209,7 +234,11 @@ impl ListQueues for JobsBackend {
         for name in answered(rows).unwrap_or_default() {
             queues.push(QueueInfo {
                 stats: self.counts(Some(name.clone())).await,
-                workers: workers.iter().map(|worker| worker.name.clone()).collect(),
+                workers: workers
+                    .iter()
+                    .filter(|worker| serves(worker, &name))
+                    .map(|worker| worker.name.clone())
+                    .collect(),
                 activity: Vec::new(),
                 name,
             });
@@ -220,25 +249,15 @@ impl ListQueues for JobsBackend {
 
 impl ListWorkers for JobsBackend {
     async fn list_workers(&self) -> Result<Vec<RunningWorker>, Infallible> {
-        self.list_all_workers().await
+        let mut workers = self.workers().await;
+        if let Some(queue) = self.queue() {
+            workers.retain(|worker| serves(worker, &queue));
+        }
+        Ok(workers.into_iter().map(listed).collect())
     }
 
     async fn list_all_workers(&self) -> Result<Vec<RunningWorker>, Infallible> {
-        let seconds =
-            |at: chrono::DateTime<chrono::Utc>| u64::try_from(at.timestamp()).unwrap_or(0);
-        let workers = self.workers().await;
-        Ok(workers
-            .into_iter()
-            .filter(|worker| worker.stopped_at.is_none())
-            .map(|worker| RunningWorker {
-                id: worker.name,
-                queue: worker.queues.to_string(),
-                backend: "pipeline".to_owned(),
-                started_at: seconds(worker.started_at),
-                last_heartbeat: seconds(worker.seen_at),
-                layers: String::new(),
-            })
-            .collect())
+        Ok(self.workers().await.into_iter().map(listed).collect())
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{Result, limits};
+use crate::{Error, Result, limits};
 
 /// One queue, or several by prefix, with its own slots.
 #[derive(Debug)]
@@ -21,10 +21,11 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn new(pattern: String, slots: u32) -> Result<Self> {
         limits::pattern("queue", &pattern)?;
-        if slots == 0 || slots > 100_000 {
-            return Err(crate::Error::Worker(
-                "a queue needs from 1 to 100000 slots: leave it out if it is not to be served",
-            ));
+        if slots == 0 || slots > limits::SLOTS {
+            return Err(Error::SlotsOutOfRange {
+                queue: pattern,
+                slots,
+            });
         }
         Ok(Self {
             pattern,
@@ -35,10 +36,7 @@ impl Line {
     }
 
     pub(crate) fn matches(&self, queue: &str) -> bool {
-        match self.pattern.strip_suffix('*') {
-            Some(prefix) => queue.starts_with(prefix),
-            None => queue == self.pattern,
-        }
+        covers(&self.pattern, queue)
     }
 
     pub(crate) fn wake(&self) {
@@ -59,6 +57,14 @@ impl Line {
         let permits = Arc::clone(&self.free).try_acquire_many_owned(free).ok()?;
         self.hungry.store(false, Ordering::Release);
         Some(permits)
+    }
+}
+
+/// Whether a pattern stands for this queue.
+pub(crate) fn covers(pattern: &str, queue: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => queue.starts_with(prefix),
+        None => queue == pattern,
     }
 }
 

@@ -14,6 +14,9 @@ const STATEMENT: &str = "set statement_timeout to '30s'; set lock_timeout to '10
                          set idle_in_transaction_session_timeout to '60s'; \
                          set default_transaction_isolation to 'read committed'";
 
+/// A little longer, so that the server is the one to say so if it can.
+const CALL: Duration = Duration::from_secs(35);
+
 /// A pool of the engine's own to the database behind another one.
 pub(crate) fn own_pool(options: &PgConnectOptions) -> PgPool {
     PgPoolOptions::new()
@@ -85,6 +88,15 @@ impl Link {
             connection.close_on_drop();
         }
     }
+}
+
+/// No call of the engine's waits for ever: not even when the network swallows the answer.
+pub(crate) async fn limited<T>(
+    call: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    tokio::time::timeout(CALL, call)
+        .await
+        .unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 /// What a failed statement means for what it was to do.

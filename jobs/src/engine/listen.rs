@@ -14,7 +14,7 @@ pub(crate) async fn run(shared: Arc<Shared>, pool: PgPool) {
     let mut backoff = Link::new(pool.clone());
     while !shared.stopping.is_cancelled() {
         let outcome = tokio::select! {
-            outcome = listen(&shared, &pool) => outcome,
+            outcome = listen(&shared, &pool, &mut backoff) => outcome,
             () = shared.stopping.cancelled() => return,
         };
         if let Err(error) = outcome {
@@ -24,9 +24,10 @@ pub(crate) async fn run(shared: Arc<Shared>, pool: PgPool) {
     }
 }
 
-async fn listen(shared: &Shared, pool: &PgPool) -> Result<(), sqlx::Error> {
+async fn listen(shared: &Shared, pool: &PgPool, backoff: &mut Link) -> Result<(), sqlx::Error> {
     let mut listener = PgListener::connect_with(pool).await?;
     listener.listen(CHANNEL).await?;
+    backoff.good();
     loop {
         // What came before we listened, or while we did not, is asked for.
         shared.wake_all();

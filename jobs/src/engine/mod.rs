@@ -36,7 +36,7 @@ use crate::registry::Registry;
 
 pub use ends::{Came, End};
 pub(crate) use ends::{Chances, Verb, judge, storable};
-pub(crate) use lines::{Line, Reserved};
+pub(crate) use lines::{Line, Reserved, covers};
 pub use probe::{Moment, Probe};
 pub use settle::{LoadInput, Settle, Settled};
 
@@ -103,7 +103,9 @@ pub(crate) struct Shared {
     pub(crate) stopping: CancellationToken,
     /// Nothing runs any more: what is left is to be committed, and soon.
     closing: CancellationToken,
-    /// All is committed, or given up.
+    /// All is committed: the other tasks can end, too.
+    drained: CancellationToken,
+    /// They have, and the worker's row says that it stopped.
     pub(crate) finished: CancellationToken,
 }
 
@@ -137,6 +139,7 @@ impl Shared {
             due_changed: Notify::new(),
             stopping: CancellationToken::new(),
             closing: CancellationToken::new(),
+            drained: CancellationToken::new(),
             finished: CancellationToken::new(),
         }
     }

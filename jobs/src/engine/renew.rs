@@ -16,7 +16,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
     loop {
         tokio::select! {
             _ = look.tick() => {}
-            () = shared.finished.cancelled() => return,
+            () = shared.drained.cancelled() => return,
         }
         let lapse = stop_lapsed(&shared);
         let due = due(&shared);

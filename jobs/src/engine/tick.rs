@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::Shared;
 use super::ends::{End, Verb};
-use super::link::Link;
+use super::link::{Link, limited};
 
 /// Registers the worker; without a row of its own, nothing is claimed.
 pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
@@ -25,7 +25,7 @@ pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
             .fetch_one(connection)
             .await
         };
-        match registered.await {
+        match limited(registered).await {
             Ok(worker) => {
                 link.good();
                 let _ = shared.worker.set(worker);
@@ -48,7 +48,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
         .iter()
         .map(|line| line.pattern.clone())
         .collect();
-    while !shared.finished.is_cancelled() {
+    while !shared.drained.is_cancelled() {
         let outcome = async {
             let connection = link.try_get().await?;
             announce(&shared, connection).await?;
@@ -57,14 +57,14 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
             }
             tick(&shared, connection, &patterns).await
         };
-        match outcome.await {
+        match limited(outcome).await {
             Ok(due) => {
                 link.good();
                 wait(&shared, due).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "the database does not answer; trying again");
-                link.bad(&shared.finished).await;
+                link.bad(&shared.drained).await;
             }
         }
     }
@@ -83,7 +83,7 @@ async fn wait(shared: &Shared, due: Option<Duration>) {
         tokio::select! {
             () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => break,
             () = shared.tick_now.notified() => break,
-            () = shared.finished.cancelled() => break,
+            () = shared.drained.cancelled() => break,
             () = shared.due_changed.notified() => {}
         }
     }

@@ -14,7 +14,7 @@ use sqlx::{Connection as _, PgConnection};
 use super::Shared;
 use super::ends::{Came, End, Verb, storable};
 use super::lines::Reserved;
-use super::link::{Link, Trouble};
+use super::link::{Link, Trouble, limited};
 use super::probe::Moment;
 use crate::backend::Claimed;
 
@@ -48,7 +48,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
         }
         turn(&shared, &mut link, ends, reserved, alone).await;
     }
-    shared.finished.cancel();
+    shared.drained.cancel();
 }
 
 /// The next group: all that have gathered, or those of one held row alone.
@@ -89,14 +89,13 @@ fn reserve(shared: &Shared) -> Vec<Reserved> {
 
 /// On a new connection: what was claimed for us in an answer that never arrived goes back.
 async fn disown(shared: &Shared, link: &mut Link, known: &[i64]) {
-    let Ok(connection) = link.try_get().await else {
-        return;
-    };
-    let given_back =
+    let given_back = limited(async {
+        let connection = link.try_get().await?;
         sqlx::query_scalar!("select pipeline.disown_v1($1, $2)", shared.worker(), known)
             .fetch_one(connection)
-            .await;
-    match given_back {
+            .await
+    });
+    match given_back.await {
         Ok(Some(count)) if count > 0 => {
             tracing::warn!(count, "jobs claimed but never heard of were given back")
         }
@@ -460,7 +459,7 @@ async fn was_committed(shared: &Shared, link: &mut Link, xid: &str) -> bool {
                 .fetch_one(connection)
                 .await
         };
-        match status.await.as_ref().map(Option::as_deref) {
+        match limited(status).await.as_ref().map(Option::as_deref) {
             Ok(Some("committed")) => return true,
             Ok(Some("in progress")) => tokio::time::sleep(Duration::from_millis(50)).await,
             // Aborted, or so long ago that nobody knows: sent again, and fenced.

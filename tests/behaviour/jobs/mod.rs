@@ -1,4 +1,10 @@
 //! Jobs: declared, enqueued, run to their end whatever happens.
 
+mod bad_input;
+mod batches;
+mod board;
 mod ends;
+mod enqueue;
+mod manage;
 mod support;
+mod workers;

@@ -133,3 +133,19 @@ pub(crate) async fn ended(db: &Database, id: i64) -> JobInfo {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
+
+/// Waits until it is so.
+pub(crate) async fn until(mut it_is_so: impl AsyncFnMut() -> bool) {
+    while !it_is_so().await {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// How many jobs of a type there are in the queue, whatever their status.
+pub(crate) async fn count(db: &Database, kind: &str) -> i64 {
+    sqlx::query_scalar("select count(*) from pipeline.jobs where kind = $1")
+        .bind(kind)
+        .fetch_one(db.pool())
+        .await
+        .unwrap()
+}

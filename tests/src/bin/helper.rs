@@ -9,8 +9,27 @@
 
 use std::sync::Arc;
 
+use jobs::{Context, Job, JobError, Perform, Worker};
 use local_postgres::{Claim, Cluster, Durability, Server};
+use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
+
+#[derive(Serialize, Deserialize, Job)]
+struct Item {
+    held: bool,
+}
+
+impl Perform for Item {
+    type Input = ();
+    type Output = ();
+
+    async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
+        if self.held {
+            std::future::pending().await
+        }
+        Ok(())
+    }
+}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -45,6 +64,18 @@ async fn main() {
                 cluster.data().display()
             );
             wait_for_end_of_input();
+        }
+        // Runs jobs of type `item`: holds those that say so for ever, ends the others. Prints a line
+        // when it runs, and stays.
+        ["hold", url] => {
+            let pool = PgPool::connect(url).await.expect("the database answers");
+            let worker = Worker::new(pool).register::<Item>().queue("items", 40);
+            println!("running");
+            worker
+                .keep_succeeded(true)
+                .run()
+                .await
+                .expect("the worker runs");
         }
         _ => panic!("unknown: {arguments:?}"),
     }

@@ -1,0 +1,61 @@
+//! What callbacks and failure steps are told.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a step failed: what a step after a failure, or after an ignored step, is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The step's key.
+    pub step: String,
+    /// What kind of error it was.
+    pub class: String,
+    /// What it said.
+    pub message: String,
+}
+
+/// What a step after a failure may take: the failure, or nothing.
+#[diagnostic::on_unimplemented(
+    message = "a step after a failure takes the `Failure` or nothing, and this job takes `{Self}`",
+    label = "this job takes `{Self}`"
+)]
+pub trait FailureInput {}
+impl FailureInput for Failure {}
+impl FailureInput for () {}
+
+/// What a callback is told of the run that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RunEnded {
+    /// The run.
+    pub run: i64,
+    /// Its pipeline.
+    pub pipeline: String,
+    /// How it ended: `succeeded`, `failed`, `halted` or `cancelled`.
+    pub status: String,
+    /// Which opening of the run it was; the first is 1.
+    pub round: u32,
+    /// The steps that failed.
+    pub failed: Vec<FailedStep>,
+}
+
+/// A step that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct FailedStep {
+    /// Its key.
+    pub step: String,
+    /// What kind of error it was.
+    pub class: String,
+    /// What it said.
+    pub message: String,
+}
+
+/// What a callback may take: what is told of the run, or nothing.
+#[diagnostic::on_unimplemented(
+    message = "a callback takes `RunEnded` or nothing, and this job takes `{Self}`",
+    label = "this job takes `{Self}`"
+)]
+pub trait RunInput {}
+impl RunInput for RunEnded {}
+impl RunInput for () {}

@@ -1,0 +1,111 @@
+//! The declared pipeline.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::output::PipelineOutput;
+use super::plan::{Plan, Slip};
+use crate::graph::spec::GraphSpec;
+
+/// A declared pipeline: its graph, and the params of its steps. `O` is what a run of it returns.
+pub struct Pipeline<O = ()> {
+    graph: GraphSpec,
+    params: Vec<Option<String>>,
+    callback_params: Vec<String>,
+    returns: PhantomData<fn() -> O>,
+}
+
+impl Pipeline {
+    /// Declares a pipeline. What the closure returns is the pipeline's own output.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the graph, at once, before anything is written.
+    pub fn configure<R: PipelineOutput>(
+        name: &str,
+        declare: impl FnOnce(&Plan) -> R,
+    ) -> Result<Pipeline<R::Value>, Vec<Slip>> {
+        let plan = Plan::new(name);
+        let output = declare(&plan).keys();
+        let mut state = plan.0.lock();
+        if !state.problems.is_empty() {
+            return Err(std::mem::take(&mut state.problems));
+        }
+        let mut graph = state.spec.clone();
+        graph.output = output;
+        Ok(Pipeline {
+            graph,
+            params: std::mem::take(&mut state.params),
+            callback_params: std::mem::take(&mut state.callback_params),
+            returns: PhantomData,
+        })
+    }
+}
+
+impl<O> Pipeline<O> {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.graph.name
+    }
+
+    /// Its graph.
+    pub fn graph(&self) -> &GraphSpec {
+        &self.graph
+    }
+
+    /// The params of its steps, as JSON, in the order of the graph's steps; those that are no job
+    /// have none.
+    pub fn params(&self) -> &[Option<String>] {
+        &self.params
+    }
+
+    /// The params of its callbacks, as JSON.
+    pub fn callback_params(&self) -> &[String] {
+        &self.callback_params
+    }
+}
+
+impl<O> fmt::Debug for Pipeline<O> {
+    /// Without the params: a log line is no place for them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipeline")
+            .field("name", &self.graph.name)
+            .field("steps", &self.graph.steps.len())
+            .finish()
+    }
+}
+
+/// How a pipeline is declared from its params.
+pub trait Define {
+    /// The handles it returns.
+    type Output: PipelineOutput;
+
+    /// Declares it.
+    fn define(&self, p: &Plan) -> Self::Output;
+}
+
+/// A pipeline that can be found again by its name: params that are stored, and what they declare.
+///
+/// Derive it with `#[derive(Pipeline)]`, beside `Serialize`, `Deserialize` and `JsonSchema`.
+pub trait Named: Define + Serialize + DeserializeOwned + JsonSchema {
+    /// The stable name.
+    const NAME: &'static str;
+
+    /// Declares the pipeline with these params.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the graph, at once.
+    fn pipeline(&self) -> Result<Pipeline<<Self::Output as PipelineOutput>::Value>, Vec<Slip>> {
+        Pipeline::configure(Self::NAME, |p| self.define(p))
+    }
+
+    /// What the params look like, as JSON Schema.
+    fn params_schema() -> serde_json::Value {
+        schemars::schema_for!(Self).to_value()
+    }
+}

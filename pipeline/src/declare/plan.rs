@@ -1,0 +1,399 @@
+//! The pipeline while it is being declared.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobs::{Job, JobOptions, Perform};
+use parking_lot::Mutex;
+
+use super::after::{After, AfterAny, AfterFailure, Following, Upstreams};
+use super::callback::RunInput;
+use super::feeds::NoInput;
+use super::handle::{Handle, Step};
+use super::strategy::FailureStrategy;
+use crate::graph::spec::{
+    ArmRef, CallbackOn, CallbackSpec, Edge, GraphSpec, Join, StepKind, StepOptions, StepSpec, Takes,
+};
+
+/// The pipeline while it is being declared: what the closure of
+/// [`Pipeline::configure`](super::Pipeline::configure) is given.
+///
+/// What comes before stands before: a step that takes nothing begins with `p.step`, one that takes
+/// the output of others with [`then`](Handle::then) or [`after`](Self::after).
+#[derive(Clone)]
+pub struct Plan(pub(crate) Arc<Mutex<State>>);
+
+/// What has been declared so far.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) spec: GraphSpec,
+    /// The params of each step, in the order of the steps; those that are no job have none.
+    pub(crate) params: Vec<Option<String>>,
+    pub(crate) callback_params: Vec<String>,
+    pub(crate) problems: Vec<Slip>,
+    /// The first step of the current phase, and the barrier before it.
+    phase: usize,
+    barrier: Option<String>,
+    barriers: usize,
+    /// The arms we are in, the innermost last.
+    arms: Vec<ArmRef>,
+}
+
+/// A mistake that only the declaration can see.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Slip {
+    /// A handle of another pipeline.
+    #[error(
+        "step `{step}` comes after `{handle}`, which was declared in another pipeline (`{other}`): \
+         use a handle of this one"
+    )]
+    ForeignHandle {
+        /// The step.
+        step: String,
+        /// The handle's step.
+        handle: String,
+        /// The pipeline it is from.
+        other: String,
+    },
+    /// A job that has no JSON.
+    #[error("the job of step `{step}` (`{job}`) cannot be written as JSON: {reason}")]
+    NotEncodable {
+        /// The step.
+        step: String,
+        /// The job type's name.
+        job: &'static str,
+        /// What serde said.
+        reason: String,
+    },
+}
+
+impl Plan {
+    pub(crate) fn new(name: &str) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            spec: GraphSpec {
+                name: name.to_owned(),
+                display_name: None,
+                description: None,
+                tags: Vec::new(),
+                strategy: crate::graph::spec::Strategy::Halt,
+                deadline_ms: None,
+                steps: Vec::new(),
+                callbacks: Vec::new(),
+                output: Vec::new(),
+            },
+            params: Vec::new(),
+            callback_params: Vec::new(),
+            problems: Vec::new(),
+            phase: 0,
+            barrier: None,
+            barriers: 0,
+            arms: Vec::new(),
+        })))
+    }
+
+    /// A step that takes nothing: it starts at once, or when its phase does.
+    pub fn step<J>(&self, key: &str, job: J) -> Step<J::Output>
+    where
+        J: Perform<Input: NoInput>,
+    {
+        self.add(key, &job, Vec::new(), Join::All)
+    }
+
+    /// Steps that take the outputs of these: one handle, a tuple of up to 12, or a slice of equal
+    /// ones.
+    pub fn after<U: Upstreams>(&self, upstreams: U) -> After<U> {
+        After::new(self.clone(), upstreams)
+    }
+
+    /// Steps that come after these and take nothing from them: order only.
+    pub fn following<U: Upstreams>(&self, upstreams: U) -> Following {
+        Following::new(self.clone(), &upstreams)
+    }
+
+    /// Steps that run if this one fails for good; they may take the failure. If it ends otherwise,
+    /// they are left out as by a branch.
+    pub fn after_failure<H: Handle>(&self, of: &H) -> AfterFailure {
+        AfterFailure::new(self.clone(), of)
+    }
+
+    /// Steps that run as soon as the first of these has succeeded, and take its output.
+    pub fn after_any<'a, T: 'static>(
+        &self,
+        of: impl IntoIterator<Item = &'a Step<T>>,
+    ) -> AfterAny<T> {
+        AfterAny::new(self.clone(), of)
+    }
+
+    /// Splits the pipeline into phases: what is declared from here on starts when all that was
+    /// declared before has ended.
+    pub fn barrier(&self) {
+        let mut state = self.0.lock();
+        state.barriers += 1;
+        let key = format!("barrier#{}", state.barriers);
+        let after = state.spec.steps[state.phase..]
+            .iter()
+            .map(|step| order(&step.key))
+            .collect();
+        let arm = state.arms.last().cloned();
+        state.push(
+            StepSpec {
+                key: key.clone(),
+                kind: StepKind::Barrier,
+                after,
+                join: Join::All,
+                strategy: None,
+                optional: false,
+                arm,
+                options: None,
+            },
+            None,
+        );
+        state.phase = state.spec.steps.len();
+        state.barrier = Some(key);
+    }
+
+    /// What a failed step means that says nothing itself; [`Halt`](super::Halt) by default.
+    pub fn failure_strategy<S: FailureStrategy>(&self, _: S) {
+        self.0.lock().spec.strategy = S::STRATEGY;
+    }
+
+    /// Fires this job when a run has ended, however it did.
+    pub fn on_complete<J: Perform<Input: RunInput>>(&self, job: J) {
+        self.callback(CallbackOn::Complete, &job);
+    }
+
+    /// Fires this job when a run has succeeded.
+    pub fn on_success<J: Perform<Input: RunInput>>(&self, job: J) {
+        self.callback(CallbackOn::Success, &job);
+    }
+
+    /// Fires this job when a run has failed or was halted.
+    pub fn on_failure<J: Perform<Input: RunInput>>(&self, job: J) {
+        self.callback(CallbackOn::Failure, &job);
+    }
+
+    /// How long a run may take.
+    pub fn deadline(&self, limit: Duration) {
+        self.0.lock().spec.deadline_ms = Some(millis(limit));
+    }
+
+    /// What people call it.
+    pub fn display_name(&self, name: impl Into<String>) {
+        self.0.lock().spec.display_name = Some(name.into());
+    }
+
+    /// What it is for.
+    pub fn description(&self, text: impl Into<String>) {
+        self.0.lock().spec.description = Some(text.into());
+    }
+
+    /// A word to find its runs by.
+    pub fn tag(&self, tag: impl Into<String>) {
+        self.0.lock().spec.tags.push(tag.into());
+    }
+
+    fn callback<J: Perform>(&self, on: CallbackOn, job: &J) {
+        let mut state = self.0.lock();
+        let params = state.encode(&format!("callback {on:?}"), job);
+        state.callback_params.push(params);
+        state.spec.callbacks.push(CallbackSpec {
+            on,
+            job: J::NAME.to_owned(),
+            version: J::VERSION,
+            options: resolved(&J::OPTIONS),
+        });
+    }
+
+    pub(crate) fn add<J: Perform>(
+        &self,
+        key: &str,
+        job: &J,
+        after: Vec<Edge>,
+        join: Join,
+    ) -> Step<J::Output> {
+        let kind = StepKind::Job {
+            job: J::NAME.to_owned(),
+            version: J::VERSION,
+        };
+        self.add_kind(key, job, kind, after, join)
+    }
+
+    pub(crate) fn add_kind<J: Job, T: 'static>(
+        &self,
+        key: &str,
+        job: &J,
+        kind: StepKind,
+        after: Vec<Edge>,
+        join: Join,
+    ) -> Step<T> {
+        let mut state = self.0.lock();
+        let params = state.encode(key, job);
+        let arm = state.arms.last().cloned();
+        let after = state.with_gates(after);
+        let at = state.push(
+            StepSpec {
+                key: key.to_owned(),
+                kind,
+                after,
+                join,
+                strategy: None,
+                optional: false,
+                arm,
+                options: Some(resolved(&J::OPTIONS)),
+            },
+            Some(params),
+        );
+        drop(state);
+        Step::at(self.clone(), at)
+    }
+
+    /// A node that the coordinator resolves.
+    pub(crate) fn add_resolved<T: 'static>(
+        &self,
+        key: String,
+        kind: StepKind,
+        after: Vec<Edge>,
+    ) -> Step<T> {
+        let mut state = self.0.lock();
+        let arm = state.arms.last().cloned();
+        let at = state.push(
+            StepSpec {
+                key,
+                kind,
+                after,
+                join: Join::All,
+                strategy: None,
+                optional: false,
+                arm,
+                options: None,
+            },
+            None,
+        );
+        drop(state);
+        Step::at(self.clone(), at)
+    }
+
+    pub(crate) fn enter(&self, arm: ArmRef) {
+        self.0.lock().arms.push(arm);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.0.lock().arms.pop();
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.0.lock().spec.name.clone()
+    }
+
+    pub(crate) fn key(&self, at: usize) -> String {
+        self.0
+            .lock()
+            .spec
+            .steps
+            .get(at)
+            .map(|step| step.key.clone())
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn slip(&self, slip: Slip) {
+        self.0.lock().problems.push(slip);
+    }
+
+    pub(crate) fn change(&self, at: usize, change: impl FnOnce(&mut StepSpec)) {
+        if let Some(step) = self.0.lock().spec.steps.get_mut(at) {
+            change(step);
+        }
+    }
+}
+
+impl State {
+    fn push(&mut self, step: StepSpec, params: Option<String>) -> usize {
+        self.spec.steps.push(step);
+        self.params.push(params);
+        self.spec.steps.len() - 1
+    }
+
+    fn encode<J: Job>(&mut self, step: &str, job: &J) -> String {
+        serde_json::to_string(job).unwrap_or_else(|error| {
+            self.problems.push(Slip::NotEncodable {
+                step: step.to_owned(),
+                job: J::NAME,
+                reason: error.to_string(),
+            });
+            "null".to_owned()
+        })
+    }
+
+    /// A step that nothing of its phase comes before waits for the barrier; one that nothing of its
+    /// arm comes before waits for the branch.
+    fn with_gates(&self, mut after: Vec<Edge>) -> Vec<Edge> {
+        let mut known = Vec::with_capacity(after.len());
+        after.retain(|edge| {
+            let new = !known.contains(edge);
+            known.push(edge.clone());
+            new
+        });
+        let upstream = |key: &str| {
+            self.spec
+                .steps
+                .iter()
+                .enumerate()
+                .rfind(|(_, step)| step.key == key)
+        };
+        if let Some(arm) = self.arms.last() {
+            let in_arm = |edge: &Edge| {
+                upstream(&edge.step).is_some_and(|(_, step)| step.arm.as_ref() == Some(arm))
+            };
+            if !after.iter().any(in_arm) && !after.iter().any(|edge| edge.step == arm.branch) {
+                after.push(order(&arm.branch));
+            }
+        }
+        if let Some(barrier) = &self.barrier {
+            let in_phase =
+                |edge: &Edge| upstream(&edge.step).is_some_and(|(at, _)| at >= self.phase);
+            if !after.iter().any(in_phase) {
+                after.push(order(barrier));
+            }
+        }
+        after
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.lock();
+        f.debug_struct("Plan")
+            .field("name", &state.spec.name)
+            .field("steps", &state.spec.steps.len())
+            .finish()
+    }
+}
+
+pub(crate) fn order(key: &str) -> Edge {
+    Edge {
+        step: key.to_owned(),
+        takes: Takes::Order,
+    }
+}
+
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn resolved(options: &JobOptions) -> StepOptions {
+    StepOptions {
+        queue: options.queue.to_owned(),
+        priority: options.priority,
+        attempts: options.attempts,
+        timeout_ms: options.timeout.map(millis),
+        lease_ms: millis(options.lease),
+        backoff: options.backoff,
+        delay_ms: 0,
+    }
+}

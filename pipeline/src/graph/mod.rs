@@ -1,0 +1,3 @@
+//! The graph: building, validating, compiling, drawing. Pure, no I/O.
+
+pub mod spec;

@@ -1,0 +1,287 @@
+//! Looking after jobs: those that failed for good are kept, listed, retried, discarded; those that
+//! succeeded are deleted with their end; queues are paused and resumed; workers say what they do.
+
+use std::time::Duration;
+
+use jobs::{Error, JobFilter, JobStatus, NewJob};
+use tests::{Database, with_database};
+
+use super::support::{Do, Log, Running, What, client, count, ended, until};
+
+fn worker(db: &Database) -> Running {
+    Running::start(db, |worker| {
+        worker
+            .queue("default", 4)
+            .queue("other", 4)
+            .poll(Duration::from_millis(20))
+    })
+}
+
+fn new(name: &str) -> NewJob {
+    NewJob::new(&Do::new(name, What::Succeed))
+}
+
+async fn ids(db: &Database, filter: JobFilter) -> Vec<i64> {
+    let jobs = client(db).jobs(filter).await.unwrap();
+    jobs.iter().map(|job| job.id).collect()
+}
+
+#[tokio::test]
+async fn jobs_that_failed_for_good_are_kept_and_listed() {
+    with_database(async |db| {
+        let worker = worker(db);
+        let client = client(db);
+        let failed = client.enqueue(Do::new("f", What::Fail)).await.unwrap();
+        let discarded = client.enqueue(Do::new("d", What::Discard)).await.unwrap();
+        client.enqueue(Do::new("s", What::Succeed)).await.unwrap();
+        ended(db, failed.id).await;
+        ended(db, discarded.id).await;
+        worker.stop().await;
+        let with = |status| JobFilter::new().status(status);
+        assert_eq!(ids(db, with(JobStatus::Failed)).await, [failed.id]);
+        assert_eq!(ids(db, with(JobStatus::Discarded)).await, [discarded.id]);
+        let job = client.job(failed.id).await.unwrap().unwrap();
+        assert_eq!((job.kind.as_str(), job.queue.as_str()), ("do", "default"));
+        assert_eq!((job.attempt, job.attempts), (3, 3));
+        assert_eq!(job.error_message.as_deref(), Some("told to fail"));
+        assert!(job.ended_at.is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failed_job_that_is_retried_has_its_attempts_again() {
+    with_database(async |db| {
+        let worker = worker(db);
+        let client = client(db);
+        for what in [What::Fail, What::Discard] {
+            let job = client.enqueue(Do::new("a", what)).await.unwrap().id;
+            let first = ended(db, job).await;
+            client.retry(job).await.unwrap();
+            until(async || client.attempts(job).await.unwrap().len() == 2 * first.attempt as usize)
+                .await;
+            let again = ended(db, job).await;
+            assert_eq!((again.status, again.attempt), (first.status, first.attempt));
+        }
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_a_job_that_failed_can_be_retried() {
+    with_database(async |db| {
+        let client = client(db);
+        let job = client.enqueue(new("a").queue("nowhere")).await.unwrap().id;
+        let error = client.retry(job).await.unwrap_err();
+        assert!(matches!(error, Error::WrongStatus { id, .. } if id == job));
+        assert_eq!(
+            error.to_string(),
+            format!("job {job} is ready: only a failed or discarded job can be retried")
+        );
+        let error = client.retry(4711).await.unwrap_err();
+        assert!(matches!(
+            error,
+            Error::NotFound {
+                what: "job",
+                id: 4711
+            }
+        ));
+        assert_eq!(
+            error.to_string(),
+            "there is no job 4711: it has never been, or it succeeded and was deleted"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_whose_key_is_another_live_ones_is_not_retried() {
+    with_database(async |db| {
+        let client = client(db);
+        let keyed = |what| NewJob::new(&Do::new("a", what)).unique_key("k");
+        let failed = client.enqueue(keyed(What::Discard)).await.unwrap().id;
+        let worker = worker(db);
+        ended(db, failed).await;
+        worker.stop().await;
+        let live = client.enqueue(keyed(What::Succeed)).await.unwrap();
+        assert!(live.fresh);
+        let error = client.retry(failed).await.unwrap_err();
+        assert!(matches!(error, Error::WrongStatus { .. }), "{error}");
+        assert!(error.to_string().contains("unique key `k`"), "{error}");
+        client.discard(live.id).await.unwrap();
+        client.retry(failed).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_is_discarded_before_or_after_it_runs_but_not_meanwhile() {
+    with_database(async |db| {
+        let client = client(db);
+        let until_asked = Do::new("r", What::UntilAsked);
+        let running = client.enqueue(until_asked).await.unwrap().id;
+        let ready = client.enqueue(new("a").queue("nowhere")).await.unwrap().id;
+        let later = new("b").delay(Duration::from_secs(60));
+        let later = client.enqueue(later).await.unwrap().id;
+        let failed = client
+            .enqueue(Do::new("f", What::Discard))
+            .await
+            .unwrap()
+            .id;
+        let worker = worker(db);
+        ended(db, failed).await;
+        let status = async || client.job(running).await.unwrap().unwrap().status;
+        until(async || status().await == JobStatus::Running).await;
+        for job in [ready, later, failed] {
+            client.discard(job).await.unwrap();
+            assert!(client.job(job).await.unwrap().is_none());
+        }
+        let error = client.discard(running).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("job {running} is running: only a waiting or ended job can be discarded")
+        );
+        let error = client.discard(failed).await.unwrap_err();
+        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn jobs_that_succeeded_are_deleted_with_their_end_unless_they_are_to_be_kept() {
+    with_database(async |db| {
+        let client = client(db);
+        let kept = client.enqueue(new("kept")).await.unwrap().id;
+        let keeps = worker(db);
+        assert_eq!(ended(db, kept).await.status, JobStatus::Succeeded);
+        keeps.stop().await;
+
+        client.enqueue(new("gone")).await.unwrap();
+        let log = Log::default();
+        let deletes = Running::start(db, |worker| {
+            worker
+                .queue("default", 1)
+                .keep_succeeded(false)
+                .data(log.clone())
+        });
+        until(async || count(db, "do").await == 1).await;
+        assert_eq!(log.lines(), ["gone 1"]);
+        deletes.stop().await;
+        assert!(client.job(kept).await.unwrap().is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_paused_queue_is_not_claimed_from_until_it_is_resumed() {
+    with_database(async |db| {
+        let client = client(db);
+        client.pause("default").await.unwrap();
+        client.pause("default").await.unwrap();
+        let waits = client.enqueue(new("a")).await.unwrap().id;
+        let worker = worker(db);
+        let runs = client.enqueue(new("b").queue("other")).await.unwrap().id;
+        ended(db, runs).await;
+        assert_eq!(worker.log.lines(), ["b 1"]);
+        client.resume("default").await.unwrap();
+        ended(db, waits).await;
+        client.resume("never-paused").await.unwrap();
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_runs_when_its_queue_is_paused_runs_on() {
+    with_database(async |db| {
+        let client = client(db);
+        let worker = worker(db);
+        let short = Do::new("a", What::SnoozeTimes(0));
+        let job = client
+            .enqueue(Do::new("r", What::UntilAsked))
+            .await
+            .unwrap();
+        until(async || worker.log.lines() == ["r 1"]).await;
+        client.pause("default").await.unwrap();
+        let waits = client.enqueue(short).await.unwrap();
+        let runs = client.enqueue(new("b").queue("other")).await.unwrap();
+        ended(db, runs.id).await;
+        let status = async |id| client.job(id).await.unwrap().unwrap().status;
+        assert_eq!(status(job.id).await, JobStatus::Running);
+        assert_eq!(status(waits.id).await, JobStatus::Ready);
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pages_of_a_list_follow_one_another_without_gap_or_overlap() {
+    with_database(async |db| {
+        let all = (0..25).map(|n| new(&n.to_string()).queue(["a", "b"][n % 2]));
+        let jobs = client(db).enqueue_many(all).await.unwrap();
+        let newest_first: Vec<i64> = jobs.iter().rev().map(|job| job.id).collect();
+        let page = || JobFilter::new().limit(10);
+        let mut seen = ids(db, page()).await;
+        assert_eq!(seen.len(), 10);
+        while let Some(last) = seen.last() {
+            // What arrives meanwhile does not move the pages.
+            client(db).enqueue(new("new")).await.unwrap();
+            let next = ids(db, page().before(*last)).await;
+            if next.is_empty() {
+                break;
+            }
+            seen.extend(next);
+        }
+        assert_eq!(seen, newest_first);
+        let in_a = ids(db, JobFilter::new().queue("a")).await;
+        assert_eq!(in_a.len(), 13);
+        let of_kind = JobFilter::new()
+            .kind("do")
+            .queue("b")
+            .status(JobStatus::Ready);
+        assert_eq!(ids(db, of_kind).await.len(), 12);
+        assert!(ids(db, JobFilter::new().kind("other")).await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn workers_are_listed_with_what_they_serve_know_and_run() {
+    with_database(async |db| {
+        let client = client(db);
+        let worker = Running::start(db, |worker| {
+            worker.queue("default", 4).queue("media.*", 2).name("first")
+        });
+        client
+            .enqueue(Do::new("r", What::UntilAsked))
+            .await
+            .unwrap();
+        until(async || worker.log.lines() == ["r 1"]).await;
+        let listed = client.workers().await.unwrap();
+        assert_eq!(listed.len(), 1);
+        let first = &listed[0];
+        assert_eq!(first.name, "first");
+        assert_eq!(first.pid, std::process::id().cast_signed());
+        assert!(!first.host.is_empty());
+        assert_eq!(first.kinds, ["do"]);
+        let queues = serde_json::json!([
+            { "queue": "default", "slots": 4 },
+            { "queue": "media.*", "slots": 2 },
+        ]);
+        assert_eq!(first.queues, queues);
+        assert_eq!((first.running, first.stopped_at), (1, None));
+        worker.stop().await;
+
+        // Two of one name are two.
+        let again = Running::start(db, |worker| worker.queue("default", 1).name("first"));
+        until(async || client.workers().await.unwrap().len() == 2).await;
+        let listed = client.workers().await.unwrap();
+        assert!(listed[0].id > listed[1].id, "the newest first");
+        assert_eq!(listed[1].running, 0);
+        assert!(listed[1].stopped_at.is_some() && listed[0].stopped_at.is_none());
+        again.stop().await;
+    })
+    .await;
+}
