@@ -83,9 +83,10 @@ async fn play(home: &Home, screen: &mut Screen) -> Result<ExitCode> {
 /// Enqueues, works, and watches until all has ended; `None` if somebody pressed Ctrl-C.
 async fn run(scene: &Scene, screen: &mut Screen) -> Result<Option<Snapshot>> {
     let batch = scene.enqueue().await?;
-    let worker = scene.start_worker();
+    let mut worker = scene.start_worker();
     let watched = tokio::select! {
         last = watch(scene, &batch, screen) => last.map(Some),
+        failed = worker.failed() => return failed.map(|()| None),
         () = jobs::shutdown_signal() => Ok(None),
         () = tokio::time::sleep(LIMIT) => Err(format!("not all jobs ended within {LIMIT:?}").into()),
     };

@@ -61,6 +61,11 @@ impl Scene {
         format!("{}{name}", self.prefix)
     }
 
+    /// The worker's name in this run.
+    fn worker(&self) -> String {
+        format!("demo-{}", self.album)
+    }
+
     /// A queue's name as people know it.
     pub(crate) fn short<'a>(&self, queue: &'a str) -> &'a str {
         queue.strip_prefix(&self.prefix).unwrap_or(queue)
@@ -111,7 +116,7 @@ impl Scene {
 
     pub(crate) fn start_worker(&self) -> Running {
         let worker = Worker::new(self.client.pool().clone())
-            .name(format!("demo {}", self.album))
+            .name(self.worker())
             .data(Mailer)
             .register::<(Welcome, SendInvoice, Reminder, FlakyWebhook)>()
             .register::<(Thumbnail, PublishGallery)>()
@@ -147,7 +152,7 @@ impl Scene {
         .bind(&queues[..])
         .bind(PublishGallery::NAME)
         .bind(&self.album)
-        .bind(format!("demo {}", self.album))
+        .bind(self.worker())
         .execute(self.client.pool())
         .await?;
         Ok(())
@@ -165,6 +170,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Ends when the worker does, which it should not: with the reason.
+    pub(crate) async fn failed(&mut self) -> Result<()> {
+        (&mut self.task).await??;
+        Err("the worker stopped by itself".into())
+    }
+
     /// Stops it and waits until it has, but not for ever: the database may be gone.
     pub(crate) async fn stop(self) -> Result<()> {
         let _ = self.stop.send(());
