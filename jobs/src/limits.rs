@@ -83,11 +83,13 @@ pub(crate) fn key(kind: &'static str, value: &str) -> Result<()> {
 
 /// Text as it can be stored: without NUL, and not without end.
 pub(crate) fn message(text: &str) -> String {
+    let mut text = text.replace('\0', "\u{fffd}");
     let mut end = text.len().min(MESSAGE);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    text[..end].replace('\0', "\u{fffd}")
+    text.truncate(end);
+    text
 }
 
 /// Whether a JSON text holds an escaped NUL: `\u0000` behind an even number of backslashes.
@@ -156,5 +158,6 @@ mod tests {
         let long = "ä".repeat(MESSAGE);
         assert_eq!(message(&long).len(), MESSAGE);
         assert_eq!(message("a\0b"), "a\u{fffd}b");
+        assert!(message(&"\0".repeat(MESSAGE)).len() <= MESSAGE);
     }
 }
