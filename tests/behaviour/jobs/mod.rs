@@ -3,6 +3,7 @@
 mod bad_input;
 mod batches;
 mod board;
+mod compile_fail;
 mod declare;
 mod ends;
 mod enqueue;
