@@ -295,14 +295,21 @@ declare
     v_ended integer[];
     v_other integer[];
     v_plain boolean := not p_keep and 0 = all (p_verbs);
+    v_retried bigint[];
 begin
     with gone as (
         delete from pipeline.jobs j
         using unnest(p_ids, p_tokens, p_verbs) with ordinality as e (id, token, verb, ord)
         where e.verb = 0 and not p_keep and j.id = e.id and j.token = e.token
-        returning e.ord::integer
+        returning e.ord::integer, j.id, j.attempt
     )
-    select coalesce(array_agg(gone.ord), '{}') into v_ended from gone;
+    select coalesce(array_agg(gone.ord), '{}'),
+           array_agg(gone.id) filter (where gone.attempt > 1)
+    into v_ended, v_retried from gone;
+    -- What is gone leaves no history of its failures behind.
+    if v_retried is not null then
+        delete from pipeline.attempts where job = any (v_retried);
+    end if;
 
     if not v_plain then
         with e as (
@@ -577,6 +584,7 @@ begin
         return v_job.status::text;
     end if;
     delete from pipeline.jobs where id = p_job;
+    delete from pipeline.attempts where job = p_job;
     if v_job.status in ('later', 'ready') and v_job.batch is not null then
         -- It will not come any more: for its batch it has failed.
         foreach v_queue in array

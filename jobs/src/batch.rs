@@ -57,11 +57,20 @@ impl<'a> NewBatch<'a> {
 
     /// The job that is enqueued when the batch is sealed and its last job has ended: in the same
     /// transaction, exactly once.
-    pub fn on_finish<J>(mut self, job: J) -> Self
+    pub fn on_finish<J>(self, job: J) -> Self
     where
         J: Perform<Input: BatchInput>,
     {
-        self.callback = Some(NewJob::with_input(&job));
+        self.on_finish_with(job, |callback| callback)
+    }
+
+    /// The same, with what is different about this one: `|callback| callback.queue("reports")`. It is
+    /// due when the batch finishes, whatever is said of its time, and has no unique key.
+    pub fn on_finish_with<J>(mut self, job: J, options: impl FnOnce(NewJob) -> NewJob) -> Self
+    where
+        J: Perform<Input: BatchInput>,
+    {
+        self.callback = Some(options(NewJob::with_input(&job)));
         self
     }
 

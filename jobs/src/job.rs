@@ -65,7 +65,8 @@ pub trait Perform: Job {
     /// decoded again: `perform` has consumed it.
     ///
     /// Not asked when `perform` itself has said what is to come: [`JobError::discard`],
-    /// [`JobError::retry_after`], [`JobError::snooze`].
+    /// [`JobError::retry_after`], [`JobError::snooze`]; nor about a panic or a timeout, which `perform`
+    /// did not return: these are retried.
     fn on_error(&self, error: &JobError, attempt: u16) -> OnError {
         let _ = (error, attempt);
         OnError::Retry

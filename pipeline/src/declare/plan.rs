@@ -20,7 +20,7 @@ use crate::graph::spec::{
 /// [`Pipeline::configure`](super::Pipeline::configure) is given.
 ///
 /// What comes before stands before: a step that takes nothing begins with `p.step`, one that takes
-/// the output of others with [`then`](Handle::then) or [`after`](Self::after).
+/// the output of others with [`then`](Step::then) or [`after`](Self::after).
 #[derive(Clone)]
 pub struct Plan(pub(crate) Arc<Mutex<State>>);
 
