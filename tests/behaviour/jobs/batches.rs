@@ -292,6 +292,29 @@ async fn a_callback_may_take_nothing_and_has_the_options_of_its_type() {
 }
 
 #[tokio::test]
+async fn a_callback_can_be_given_options_of_its_own() {
+    with_database(async |db| {
+        let client = client(db);
+        let options = |callback: NewJob| callback.queue("reports").attempts(9).priority(-1);
+        let batch = client.batch().on_finish_with(Over, options);
+        batch.jobs(Vec::<Do>::new()).await.unwrap();
+        let filter = jobs::JobFilter::new().kind("over");
+        let callback = client.jobs(filter).await.unwrap().remove(0);
+        assert_eq!((callback.priority, callback.attempts), (-1, 9));
+        assert_eq!(callback.queue, "reports");
+
+        let refused = client
+            .batch()
+            .on_finish_with(Over, |callback| callback.queue("a b"));
+        assert!(matches!(
+            refused.open().await,
+            Err(Error::InvalidName { .. })
+        ));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn adding_to_a_closed_batch_is_an_error_that_names_it_and_writes_nothing() {
     with_database(async |db| {
         let sealed = client(db).batch().jobs(jobs(1, What::Succeed)).await;
