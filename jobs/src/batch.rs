@@ -23,6 +23,11 @@ pub struct BatchEnded {
 }
 
 /// What a batch's callback may take: what it is told, or nothing.
+#[diagnostic::on_unimplemented(
+    message = "a job whose input is `{Self}` cannot be a batch's callback",
+    label = "the batch has no such input to give",
+    note = "a callback has `type Input = BatchEnded`, or `()`"
+)]
 pub trait BatchInput {}
 impl BatchInput for BatchEnded {}
 impl BatchInput for () {}

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
-use crate::{Backoff, Error, Perform, Result, limits};
+use crate::{Backoff, Error, NoInput, Perform, Result, limits};
 
 /// A job on its way into the queue, and what is different about it.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Overrides {
 
 impl NewJob {
     /// A job with the options of its type.
-    pub fn new<J: Perform<Input = ()>>(job: &J) -> Self {
+    pub fn new<J: Perform<Input: NoInput>>(job: &J) -> Self {
         Self::with_input(job)
     }
 
@@ -198,6 +198,11 @@ impl NewJob {
 }
 
 /// What can be enqueued: a job, or a [`NewJob`] that says more about it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a job that can be enqueued",
+    label = "neither a job nor a `NewJob`",
+    note = "derive `Job` for it, and implement `Perform` with `type Input = ()`"
+)]
 pub trait IntoNewJob {
     /// The job with its options.
     fn into_new_job(self) -> NewJob;
@@ -209,7 +214,7 @@ impl IntoNewJob for NewJob {
     }
 }
 
-impl<J: Perform<Input = ()>> IntoNewJob for J {
+impl<J: Perform<Input: NoInput>> IntoNewJob for J {
     fn into_new_job(self) -> NewJob {
         NewJob::new(&self)
     }

@@ -45,6 +45,11 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
 }
 
 /// How a job is performed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say how it is performed",
+    label = "not a job that can be performed",
+    note = "derive `Job` for it, and implement `Perform`"
+)]
 pub trait Perform: Job {
     /// What it is given besides its own data: `()` for a job on its own, what the steps before it
     /// returned for a step of a pipeline, [`BatchEnded`](crate::BatchEnded) for a batch's callback.
@@ -72,6 +77,15 @@ pub trait Perform: Job {
         OnError::Retry
     }
 }
+
+/// The input of a job that is enqueued on its own: none.
+#[diagnostic::on_unimplemented(
+    message = "a job whose input is `{Self}` cannot be enqueued on its own",
+    label = "nobody would give it its input",
+    note = "a job that is enqueued has `type Input = ()`"
+)]
+pub trait NoInput {}
+impl NoInput for () {}
 
 /// What is to become of a job whose attempt has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -42,7 +42,7 @@ pub use engine::{Came, End, LoadInput, Moment, Probe, Settle, Settled};
 pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
 pub use failure::JobError;
-pub use job::{Job, OnError, Perform};
+pub use job::{Job, NoInput, OnError, Perform};
 pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, WorkerInfo};
 pub use migrate::{MINIMUM_SERVER, migrate, migrations};
 pub use options::{Backoff, Growth, JobOptions};

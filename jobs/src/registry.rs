@@ -59,6 +59,11 @@ impl Registry {
 }
 
 /// One job type, or a tuple of them: what [`Worker::register`](crate::Worker::register) takes.
+#[diagnostic::on_unimplemented(
+    message = "a worker cannot perform `{Self}`",
+    label = "neither a job nor a tuple of jobs",
+    note = "each of up to 16 types derives `Job` and implements `Perform`"
+)]
 pub trait Jobs {
     #[doc(hidden)]
     fn register(registry: &mut Registering<'_>) -> Result<()>;
@@ -77,6 +82,7 @@ impl<J: Perform> Jobs for J {
 
 macro_rules! tuples {
     ($($name:ident)*) => {
+        #[diagnostic::do_not_recommend]
         impl<$($name: Perform),*> Jobs for ($($name,)*) {
             fn register(registry: &mut Registering<'_>) -> Result<()> {
                 $(registry.0.add::<$name>()?;)*
