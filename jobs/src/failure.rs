@@ -41,6 +41,8 @@ pub(crate) enum Then {
     Retry,
     RetryAfter(Duration),
     Discard,
+    /// Failed for good, whatever attempts remain: not the job's own word, as a discard is.
+    Fail,
     Snooze(Duration),
     Stopped,
 }

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::backend::Envelope;
 use crate::context::Data;
+use crate::enqueue::Overrides;
 use crate::failure::{Carried, Then};
 use crate::{Context, Error, JobError, JobOptions, OnError, Perform, Result, limits};
 
@@ -144,6 +145,9 @@ impl Service<Task<Envelope>> for Performer {
 fn handle<J: Perform>(cx: Context) -> BoxFuture<'static, Result<Output, BoxDynError>> {
     Box::pin(async move {
         let carried = |error| BoxDynError::from(Carried(error));
+        if let Some(options) = cx.envelope.options() {
+            decode::<Overrides>(options, "options").map_err(carried)?;
+        }
         let job: J = decode(cx.envelope.args(), "arguments").map_err(carried)?;
         let input: J::Input = input(cx.envelope.input()).map_err(carried)?;
         match job.perform(input, &cx).await {
@@ -178,7 +182,7 @@ fn decode<T: DeserializeOwned>(json: &str, what: &str) -> Result<T, JobError> {
             "the stored {what} do not decode at `{path}`: {}",
             error.inner()
         );
-        JobError::new("Undecodable", message).discard()
+        JobError::new("Undecodable", message).with(Then::Fail)
     })
 }
 
@@ -191,7 +195,8 @@ fn input<T: DeserializeOwned + 'static>(json: Option<&str>) -> Result<T, JobErro
 }
 
 fn encode<T: serde::Serialize>(kind: &'static str, output: &T) -> Result<Output, JobError> {
-    let refused = |error: &dyn std::fmt::Display| JobError::new("BadOutput", error).discard();
+    let refused =
+        |error: &dyn std::fmt::Display| JobError::new("BadOutput", error).with(Then::Fail);
     let raw = serde_json::value::to_raw_value(output).map_err(|error| refused(&error))?;
     limits::data(kind, "output", raw.get()).map_err(|error| refused(&error))?;
     Ok(Output(raw.into()))

@@ -145,6 +145,7 @@ impl Envelope {
         slot: Option<OwnedSemaphorePermit>,
         sent: Instant,
     ) -> Self {
+        // What does not decode fails the job when it is performed, like its arguments.
         let overrides: Overrides = job
             .options
             .as_deref()
@@ -250,6 +251,10 @@ impl Envelope {
 
     pub(crate) fn input(&self) -> Option<&str> {
         self.0.job.input.as_deref()
+    }
+
+    pub(crate) fn options(&self) -> Option<&str> {
+        self.0.job.options.as_deref()
     }
 
     pub(crate) fn timeout(&self) -> Option<Duration> {

@@ -105,6 +105,7 @@ pub(crate) fn judge(error: &JobError, chances: Chances) -> (Verb, Duration) {
     };
     match error.then() {
         Then::Discard => (Verb::Discard, Duration::ZERO),
+        Then::Fail => (Verb::Fail, Duration::ZERO),
         Then::Snooze(wait) => (Verb::Snooze, wait),
         Then::Stopped if chances.asked_to_stop => (Verb::HandBack, Duration::ZERO),
         Then::RetryAfter(wait) => again(wait),
