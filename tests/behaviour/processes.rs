@@ -1,7 +1,9 @@
 //! Real processes, for what one process cannot show.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// The program `tests/src/bin/helper.rs`.
 pub(crate) fn helper(arguments: &[&str]) -> Command {
@@ -37,6 +39,26 @@ impl Staying {
     pub(crate) fn finish(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
+    }
+
+    /// A worker of this name, on one queue with so many slots.
+    pub(crate) fn worker(url: &str, name: &str, queue: &str, slots: u32) -> Self {
+        Self::spawn(&["worker", url, name, queue, &slots.to_string()])
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits, without holding up the other tasks of the test, until it has ended by itself.
+    pub(crate) async fn wait(mut self) -> ExitStatus {
+        tokio::task::spawn_blocking(move || self.child.wait().unwrap())
+            .await
+            .unwrap()
     }
 
     /// SIGKILL.

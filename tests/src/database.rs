@@ -11,6 +11,23 @@ use sqlx::postgres::{PgConnection, PgPoolOptions};
 
 use crate::shared::{CONNECTIONS, Shared, shared};
 
+/// One statement each, so that nobody sees half of it.
+const MOVE_CLOCK: &str = "
+    with moved as (
+        update pipeline_test.clock set ahead = ahead + make_interval(secs => $1)
+    ), running as materialized (
+        select id from pipeline.jobs where status = 'running' order by id for update
+    ), leases as (
+        update pipeline.jobs j set lease_until = lease_until + make_interval(secs => $1)
+        from running where j.id = running.id
+    )
+    select pg_notify('pipeline_jobs', '*')";
+const MOVE_CLOCK_ALONE: &str = "
+    with moved as (
+        update pipeline_test.clock set ahead = ahead + make_interval(secs => $1)
+    )
+    select pg_notify('pipeline_jobs', '*')";
+
 /// A test's own database.
 #[derive(Debug)]
 pub struct Database {
@@ -35,9 +52,19 @@ impl Database {
         &self.url
     }
 
-    /// Lets time pass: `pipeline.now()` is this much later from here on.
+    /// Lets time pass: `pipeline.now()` is this much later from here on. Leases are moved with it:
+    /// their workers had no chance to renew them meanwhile. Whoever waits for a time is woken.
     pub async fn move_clock(&self, by: Duration) {
-        sqlx::query("update pipeline_test.clock set ahead = ahead + make_interval(secs => $1)")
+        self.pass_time(by, MOVE_CLOCK).await;
+    }
+
+    /// The same for workers that have died: nobody has renewed their leases meanwhile.
+    pub async fn move_clock_without_leases(&self, by: Duration) {
+        self.pass_time(by, MOVE_CLOCK_ALONE).await;
+    }
+
+    async fn pass_time(&self, by: Duration, statement: &'static str) {
+        sqlx::query(statement)
             .bind(by.as_secs_f64())
             .execute(&self.pool)
             .await

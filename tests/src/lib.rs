@@ -23,7 +23,9 @@
 )]
 
 mod database;
+mod errand;
 mod shared;
 
 pub use database::{Database, Failure, Keep, try_with_database, with_database};
+pub use errand::{Began, Errand};
 pub use shared::{server, template};

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::{Client, Context, Job, JobError, JobInfo, Perform, Worker};
+use futures_util::future::BoxFuture;
+use jobs::{Client, Context, Job, JobError, JobInfo, Moment, Perform, Probe, Worker};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tests::Database;
+use tests::{Database, Errand};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +23,24 @@ impl Log {
 
     pub(crate) fn lines(&self) -> Vec<String> {
         self.0.lock().clone()
+    }
+
+    /// Waits until this line is there.
+    pub(crate) async fn says(&self, line: &str) {
+        eventually(line, async || {
+            self.lines().iter().any(|l| l == line).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Where jobs wait until the test lets some of them through, the first that came first.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate(Arc<Semaphore>);
+
+impl Gate {
+    pub(crate) fn let_through(&self, count: usize) {
+        self.0.add_permits(count);
     }
 }
 
@@ -46,6 +66,10 @@ pub(crate) enum What {
     Sleep(Duration),
     /// Runs until it is asked to stop, and says so.
     UntilAsked,
+    /// Waits at the gate, then says that it is through; or says that it was dropped there.
+    AtGate,
+    /// Enqueues the next of so many.
+    Chain(u32),
 }
 
 impl Do {
@@ -83,39 +107,144 @@ impl Perform for Do {
                 cx.cancelled().await;
                 return Err(JobError::stopped());
             }
+            What::AtGate => {
+                let mut noted = NotedWhenDropped(Some((log.clone(), self.name.clone())));
+                cx.data::<Gate>()?.0.acquire().await?.forget();
+                noted.0 = None;
+                log.write(format!("{} through", self.name));
+            }
+            What::Chain(left) => {
+                if left > 0 {
+                    cx.data::<Client>()?
+                        .enqueue(Do::new(&self.name, What::Chain(left - 1)))
+                        .await?;
+                }
+            }
         }
         Ok(self.name)
+    }
+}
+
+struct NotedWhenDropped(Option<(Log, String)>);
+
+impl Drop for NotedWhenDropped {
+    fn drop(&mut self) {
+        if let Some((log, name)) = self.0.take() {
+            log.write(format!("{name} dropped"));
+        }
+    }
+}
+
+/// Sees the engine's moments, and holds one of them until the test lets go.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    seen: Mutex<Vec<(Moment, usize)>>,
+    armed: Mutex<Option<Moment>>,
+    reached: Notify,
+    go: Notify,
+}
+
+impl Watch {
+    /// The next moment of this kind is held.
+    pub(crate) fn hold(&self, moment: Moment) {
+        *self.armed.lock() = Some(moment);
+    }
+
+    /// Waits until it is.
+    pub(crate) async fn held(&self) {
+        self.reached.notified().await;
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.go.notify_one();
+    }
+
+    /// How many ends or claims each moment of this kind was about.
+    pub(crate) fn counts(&self, moment: Moment) -> Vec<usize> {
+        let seen = self.seen.lock();
+        let mine = seen.iter().filter(|(seen, _)| *seen == moment);
+        mine.map(|(_, count)| *count).collect()
+    }
+
+    /// Waits until so many ends have been committed.
+    pub(crate) async fn committed(&self, ends: usize) {
+        eventually("the ends are committed", async || {
+            let committed: usize = self.counts(Moment::AfterCommit).iter().sum();
+            (committed >= ends).then_some(())
+        })
+        .await;
+    }
+}
+
+impl Probe for Watch {
+    fn at(&self, moment: Moment, count: usize) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.seen.lock().push((moment, count));
+            let held = self.armed.lock().take_if(|armed| *armed == moment);
+            if held.is_some() {
+                self.reached.notify_one();
+                self.go.notified().await;
+            }
+        })
     }
 }
 
 /// A worker that runs until the test stops it.
 pub(crate) struct Running {
     pub(crate) log: Log,
+    pub(crate) gate: Gate,
     stop: CancellationToken,
     task: JoinHandle<Result<(), jobs::Error>>,
 }
 
 impl Running {
-    /// On queue `default`, with what else the test says.
+    /// On no queue yet: the test says which.
     pub(crate) fn start(db: &Database, set_up: impl FnOnce(Worker) -> Worker) -> Self {
+        Self::start_as(db, set_up, |worker, stopped| worker.run_until(stopped))
+    }
+
+    /// The same, run in a way of the test's own.
+    pub(crate) fn start_as<F>(
+        db: &Database,
+        set_up: impl FnOnce(Worker) -> Worker,
+        run: impl FnOnce(Worker, BoxFuture<'static, ()>) -> F,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), jobs::Error>> + Send + 'static,
+    {
         let log = Log::default();
+        let gate = Gate(Arc::new(Semaphore::new(0)));
         let worker = Worker::new(db.pool().clone())
             .register::<Do>()
             .data(log.clone())
+            .data(gate.clone())
+            .data(client(db))
             .keep_succeeded(true);
         let worker = set_up(worker);
         let stop = CancellationToken::new();
-        let stopped = stop.clone().cancelled_owned();
+        let stopped = Box::pin(stop.clone().cancelled_owned());
         Self {
             log,
+            gate,
             stop,
-            task: tokio::spawn(worker.run_until(stopped)),
+            task: tokio::spawn(run(worker, stopped)),
         }
+    }
+
+    /// Asks it to stop, without waiting until it has.
+    pub(crate) fn ask_to_stop(&self) {
+        self.stop.cancel();
     }
 
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap().unwrap();
+    }
+
+    /// Drops it where it stands, as a program does that ends its runtime's task.
+    pub(crate) async fn abandon(self) {
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
     }
 }
 
@@ -123,15 +252,87 @@ pub(crate) fn client(db: &Database) -> Client {
     Client::new(db.pool().clone())
 }
 
+/// Asks again and again until there is an answer. A test that would wait for ever says for what.
+pub(crate) async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    let answer = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), answer)
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain for: {what}"))
+}
+
+/// A job as it stands.
+pub(crate) async fn job(db: &Database, id: i64) -> JobInfo {
+    client(db).job(id).await.unwrap().unwrap()
+}
+
 /// Waits until a job is over, and returns it.
 pub(crate) async fn ended(db: &Database, id: i64) -> JobInfo {
-    loop {
-        let job = client(db).job(id).await.unwrap().unwrap();
-        if job.ended_at.is_some() {
-            return job;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    when(db, id, |job| job.ended_at.is_some()).await
+}
+
+/// Waits until a job is as the test wants it, and returns it.
+pub(crate) async fn when(db: &Database, id: i64, is_so: impl Fn(&JobInfo) -> bool) -> JobInfo {
+    eventually("the job is as wanted", async || {
+        let job = job(db, id).await;
+        is_so(&job).then_some(job)
+    })
+    .await
+}
+
+/// The answer to a question in SQL.
+pub(crate) async fn ask<T>(db: &Database, question: &'static str) -> T
+where
+    T: Send + Unpin + for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    sqlx::query_scalar(question)
+        .fetch_one(db.pool())
+        .await
+        .unwrap()
+}
+
+/// Something done behind everybody's back.
+pub(crate) async fn sql(db: &Database, statement: &'static str) {
+    sqlx::raw_sql(statement).execute(db.pool()).await.unwrap();
+}
+
+/// A worker of this process for what else runs in others.
+pub(crate) fn errands(db: &Database, worker: Worker) -> Worker {
+    worker
+        .register::<Errand>()
+        .data(db.pool().clone())
+        .queue("default", 4)
+}
+
+/// Waits until this attempt of an errand has begun, and returns its process.
+pub(crate) async fn began(db: &Database, name: &str, attempt: i32) -> i32 {
+    eventually("the errand begins", async || {
+        let began = Errand::began(db.pool(), name).await;
+        began.iter().find(|b| b.attempt == attempt).map(|b| b.pid)
+    })
+    .await
+}
+
+pub(crate) async fn count_ended(db: &Database) -> usize {
+    let count: i64 = ask(
+        db,
+        "select count(*) from pipeline.jobs where ended_at is not null",
+    )
+    .await;
+    usize::try_from(count).unwrap()
+}
+
+pub(crate) async fn all_ended(db: &Database, count: usize) {
+    eventually("all jobs end", async || {
+        (count_ended(db).await == count).then_some(())
+    })
+    .await;
 }
 
 /// Waits until it is so.

@@ -9,10 +9,11 @@
 
 use std::sync::Arc;
 
-use jobs::{Context, Job, JobError, Perform, Worker};
+use jobs::{Context, Job, JobError, Perform, Worker, shutdown_signal};
 use local_postgres::{Claim, Cluster, Durability, Server};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
+use tests::Errand;
 
 #[derive(Serialize, Deserialize, Job)]
 struct Item {
@@ -76,6 +77,19 @@ async fn main() {
                 .run()
                 .await
                 .expect("the worker runs");
+        }
+        // Serves a queue until it is asked to stop.
+        ["worker", url, name, queue, slots] => {
+            let pool = PgPool::connect(url).await.expect("the database answers");
+            let worker = Worker::new(pool.clone())
+                .name(name)
+                .register::<Errand>()
+                .data(pool)
+                .queue(queue, slots.parse().expect("a number"))
+                .keep_succeeded(true)
+                .run_until(shutdown_signal());
+            println!("{name}");
+            worker.await.expect("the worker stops in good order");
         }
         _ => panic!("unknown: {arguments:?}"),
     }
