@@ -171,22 +171,28 @@ async fn turn(
                 }
             }
             Err(Refused::Error(error)) => match Trouble::of(&error) {
+                // A claim alone: the queue's data is at fault. The poll asks again.
+                Trouble::Data if ends.is_empty() => {
+                    tracing::error!(%error, "nothing can be claimed");
+                    reserved.clear();
+                }
+                // No end answers for a claim that rode with it.
+                Trouble::Data if !reserved.is_empty() => {
+                    give_up(shared, &mut reserved);
+                    groups.push(ends);
+                }
                 Trouble::Data if ends.len() > 1 => {
                     tracing::warn!(%error, count = ends.len(), "a group of ends was refused; it is split");
-                    give_up(shared, &mut reserved);
                     let half = ends.len() / 2;
                     groups.push(ends[half..].to_vec());
                     groups.push(ends[..half].to_vec());
                 }
-                Trouble::Data => match ends
-                    .into_iter()
-                    .next()
-                    .and_then(|end| refuse(shared, end, &error))
-                {
-                    Some(end) => groups.push(vec![end]),
-                    // A claim alone, and the data in the queue is at fault: leave it for the next.
-                    None => give_up(shared, &mut reserved),
-                },
+                Trouble::Data => {
+                    let refused = ends
+                        .into_iter()
+                        .filter_map(|end| refuse(shared, end, &error));
+                    groups.push(refused.collect());
+                }
                 Trouble::Conflict => {
                     tracing::debug!(%error, "a turn is tried again");
                     groups.push(ends);
@@ -228,6 +234,7 @@ fn refuse(shared: &Shared, end: End, error: &sqlx::Error) -> Option<End> {
     if hopeless {
         tracing::error!(job.id = end.id, %error, "an end cannot be written");
         shared.committed(1);
+        shared.lost.lock().remove(&end.token);
         return None;
     }
     Some(End {
