@@ -34,7 +34,11 @@ create table pipeline.jobs (
     constraint running_has_token check ((status = 'running') = (token is not null)),
     constraint running_has_lease check (status <> 'running' or lease_until is not null),
     constraint ended_has_time check
-        ((status in ('succeeded', 'failed', 'discarded')) = (ended_at is not null))
+        ((status in ('succeeded', 'failed', 'discarded')) = (ended_at is not null)),
+    -- What no claim could take would stop the queue behind it.
+    constraint waiting_has_attempts check
+        (status not in ('later', 'ready') or (0 <= attempt and attempt < attempts)),
+    constraint run_at_is_a_time check (isfinite(run_at) and run_at < '262142-01-01 00:00:00+00')
 );
 
 create index jobs_ready on pipeline.jobs (queue, priority desc, run_at, id) where status = 'ready';
@@ -399,27 +403,37 @@ begin
     end if;
 end $$;
 
--- Renews leases. Returns the tokens that no row bears any more; a row that somebody else holds at
--- this moment is left for the next time.
-create function pipeline.renew_v1(p_ids bigint[], p_tokens bigint[]) returns bigint[]
+-- Renews leases. `lost` are the tokens that no row bears any more; `held` those whose row somebody
+-- else holds at this moment: they are left for the next time.
+create function pipeline.renew_v1(
+    p_ids bigint[], p_tokens bigint[], out lost bigint[], out held bigint[]
+)
 language plpgsql
 set enable_seqscan to off set enable_hashjoin to off set enable_mergejoin to off
 as $$
 declare
     v_now timestamptz := pipeline.now();
+    v_renewed bigint[];
 begin
     with ours as materialized (
         select j.id from pipeline.jobs j
         join unnest(p_ids, p_tokens) as e (id, token) on j.id = e.id and j.token = e.token
         for no key update of j skip locked
+    ), renewed as (
+        update pipeline.jobs j set lease_until = v_now + j.lease_ms * interval '1 ms'
+        from ours where j.id = ours.id
+        returning j.token
     )
-    update pipeline.jobs j set lease_until = v_now + j.lease_ms * interval '1 ms'
-    from ours where j.id = ours.id;
+    select coalesce(array_agg(token), '{}') into v_renewed from renewed;
 
-    return (
-        select coalesce(array_agg(e.token), '{}') from unnest(p_ids, p_tokens) as e (id, token)
-        where not exists (select from pipeline.jobs j where j.id = e.id and j.token = e.token)
-    );
+    if cardinality(v_renewed) < cardinality(p_tokens) then
+        select array_agg(e.token) filter (where j.id is null),
+               array_agg(e.token) filter (where j.id is not null)
+        into lost, held
+        from unnest(p_ids, p_tokens) as e (id, token)
+        left join pipeline.jobs j on j.id = e.id and j.token = e.token
+        where e.token <> all (v_renewed);
+    end if;
 end $$;
 
 -- What time brings: jobs that are due become ready; leases that ran out are reported.

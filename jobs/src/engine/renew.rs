@@ -26,9 +26,9 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
         // Not longer than the first of them has: then we must stop it.
         let sent = Instant::now();
         match tokio::time::timeout(lapse, renew(&mut link, &due)).await {
-            Ok(Ok(lost)) => {
+            Ok(Ok(answer)) => {
                 link.good();
-                renewed(&shared, &due, &lost, sent);
+                renewed(&shared, &due, &answer, sent);
             }
             Ok(Err(error)) => {
                 tracing::warn!(%error, count = due.len(), "leases could not be renewed; trying again");
@@ -56,24 +56,39 @@ fn due(shared: &Shared) -> Vec<(i64, i64)> {
         .collect()
 }
 
-async fn renew(link: &mut Link, due: &[(i64, i64)]) -> Result<Vec<i64>, sqlx::Error> {
-    let (ids, tokens): (Vec<i64>, Vec<i64>) = due.iter().copied().unzip();
-    let connection = link.try_get().await?;
-    let lost = sqlx::query_scalar!("select pipeline.renew_v1($1, $2)", &ids, &tokens)
-        .fetch_one(connection)
-        .await?;
-    Ok(lost.unwrap_or_default())
+/// The tokens whose leases were not renewed: no row bears the one any more, somebody else holds the
+/// row of the other.
+struct Answer {
+    lost: Vec<i64>,
+    held: Vec<i64>,
 }
 
-/// A lease counts from before it was asked for: the database's cannot end earlier.
-fn renewed(shared: &Shared, due: &[(i64, i64)], lost: &[i64], sent: Instant) {
+async fn renew(link: &mut Link, due: &[(i64, i64)]) -> Result<Answer, sqlx::Error> {
+    let (ids, tokens): (Vec<i64>, Vec<i64>) = due.iter().copied().unzip();
+    let connection = link.try_get().await?;
+    let row = sqlx::query!(
+        "select lost, held from pipeline.renew_v1($1, $2)",
+        &ids,
+        &tokens
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(Answer {
+        lost: row.lost.unwrap_or_default(),
+        held: row.held.unwrap_or_default(),
+    })
+}
+
+/// A lease counts from before it was asked for: the database's cannot end earlier. One whose row was
+/// held counts from when it last was renewed, and is asked for again.
+fn renewed(shared: &Shared, due: &[(i64, i64)], answer: &Answer, sent: Instant) {
     let mut alive = shared.alive.lock();
     for (_, token) in due {
         if let Some(entry) = alive.get_mut(token) {
-            if lost.contains(token) {
+            if answer.lost.contains(token) {
                 tracing::warn!(job.id = entry.id, "the lease was lost; the job is stopped");
                 entry.control.kill(Why::Lease);
-            } else {
+            } else if !answer.held.contains(token) {
                 entry.renewed = sent;
             }
         }
