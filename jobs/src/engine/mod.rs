@@ -320,16 +320,15 @@ async fn supervise(shared: Arc<Shared>, worker: WorkerContext) {
         })
     };
     if tick::register(&shared, &mut first).await {
+        let mut renewals = link::Link::new(pool.clone());
+        renew::connect(&mut renewals).await;
         let tasks = [
             tokio::spawn(turn::run(
                 Arc::clone(&shared),
                 link::Link::new(pool.clone()),
             )),
             tokio::spawn(tick::run(Arc::clone(&shared), first)),
-            tokio::spawn(renew::run(
-                Arc::clone(&shared),
-                link::Link::new(pool.clone()),
-            )),
+            tokio::spawn(renew::run(Arc::clone(&shared), renewals)),
         ];
         let listener = tokio::spawn(listen::run(Arc::clone(&shared), pool.clone()));
         shared.stopping.cancelled().await;

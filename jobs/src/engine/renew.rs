@@ -4,11 +4,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use super::link::Link;
+use super::link::{Link, limited};
 use crate::backend::Why;
 
 /// How often we look whether one is due; a lease is at least a second long.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Before anything is claimed: the shortest lease leaves little time to connect.
+pub(crate) async fn connect(link: &mut Link) {
+    if let Err(error) = limited(renew(link, &[])).await {
+        tracing::warn!(%error, "no connection to renew leases yet");
+        link.forget();
+    }
+}
 
 pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
     let mut look = tokio::time::interval(LOOK);

@@ -9,6 +9,9 @@ use super::Shared;
 use super::ends::{End, Verb};
 use super::link::{Link, limited};
 
+/// How long a worker that is done waits for the database to hear of it.
+const GOODBYE: Duration = Duration::from_secs(2);
+
 /// Registers the worker; without a row of its own, nothing is claimed.
 pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
     loop {
@@ -57,7 +60,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
             }
             tick(&shared, connection, &patterns).await
         };
-        match limited(outcome).await {
+        let outcome = tokio::select! {
+            outcome = limited(outcome) => outcome,
+            () = overdue(&shared) => Err(sqlx::Error::PoolTimedOut),
+        };
+        match outcome {
             Ok(due) => {
                 link.good();
                 wait(&shared, due).await;
@@ -69,6 +76,12 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
         }
     }
     farewell(&shared, &mut link).await;
+}
+
+/// Nothing is left to do but to say goodbye, and the database still does not answer.
+async fn overdue(shared: &Shared) {
+    shared.drained.cancelled().await;
+    tokio::time::sleep(GOODBYE).await;
 }
 
 /// Until something is due, but never longer than the poll: it covers every notification that was
@@ -160,7 +173,7 @@ async fn farewell(shared: &Shared, link: &mut Link) {
         .execute(connection)
         .await
     };
-    if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(2), outcome).await {
+    if let Ok(Err(error)) = tokio::time::timeout(GOODBYE, outcome).await {
         tracing::debug!(%error, "the worker's row could not be closed");
     }
 }
