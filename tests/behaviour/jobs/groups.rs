@@ -1,1 +1,284 @@
-//! groups
+//! Ends are committed in groups, and no end suffers from its company.
+//!
+//! These tests run on one thread: a job that has passed the gate and its end come in one go, so that
+//! a job that says it is through has also reported.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jobs::{Claimed, JobFilter, JobStatus, LoadInput, Moment, NewJob};
+use sqlx::PgConnection;
+use tests::{Database, with_database};
+
+use super::proxy::Proxy;
+use super::support::{
+    Do, Running, Watch, What, all_ended, ask, client, ended, eventually, job, sql, when,
+};
+
+/// Jobs that wait at the gate, and a worker that has them all.
+async fn at_the_gate(db: &Database, watch: &Arc<Watch>, count: usize) -> (Running, Vec<i64>) {
+    let slots = u32::try_from(count).unwrap();
+    let worker = Running::start(db, |worker| {
+        worker.queue("default", slots).probe(watch.clone())
+    });
+    let ids = enqueue(db, count).await;
+    begun(&worker, count).await;
+    (worker, ids)
+}
+
+async fn enqueue(db: &Database, count: usize) -> Vec<i64> {
+    let jobs = (0..count).map(|n| Do::new(&format!("j{n}"), What::AtGate));
+    let enqueued = client(db).enqueue_many(jobs).await.unwrap();
+    enqueued.iter().map(|job| job.id).collect()
+}
+
+async fn begun(worker: &Running, count: usize) {
+    says(worker, count, " 1").await;
+}
+
+async fn says(worker: &Running, count: usize, end: &str) {
+    eventually("so many lines", async || {
+        let lines = worker.log.lines();
+        (lines.iter().filter(|line| line.ends_with(end)).count() == count).then_some(())
+    })
+    .await;
+}
+
+/// Holds a commit of one end until all others of these have gathered behind it.
+async fn gather(worker: &Running, watch: &Watch, count: usize) {
+    watch.hold(Moment::BeforeCommit);
+    worker.gate.let_through(1);
+    watch.held().await;
+    worker.gate.let_through(count - 1);
+    says(worker, count, " through").await;
+}
+
+async fn all_succeeded_at_once(db: &Database, count: usize) {
+    let jobs = client(db).jobs(JobFilter::new().limit(1000)).await.unwrap();
+    assert_eq!(jobs.len(), count);
+    for job in jobs {
+        assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
+    }
+}
+
+#[tokio::test]
+async fn what_ends_while_a_commit_is_held_is_ended_by_one_transaction() {
+    with_database(async |db| {
+        let watch = Arc::new(Watch::default());
+        let (worker, _) = at_the_gate(db, &watch, 51).await;
+        gather(&worker, &watch, 51).await;
+        assert_eq!(watch.counts(Moment::BeforeCommit), [1]);
+        watch.let_go();
+        all_ended(db, 51).await;
+        assert_eq!(watch.counts(Moment::BeforeCommit), [1, 50]);
+        let groups: Vec<i64> = ask(
+            db,
+            "select array_agg(count order by count)
+             from (select count(*) from pipeline.jobs group by xmin::text) as transactions",
+        )
+        .await;
+        assert_eq!(groups, [1, 50], "as the rows themselves say");
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_end_that_the_database_refuses_fails_alone() {
+    with_database(async |db| {
+        let watch = Arc::new(Watch::default());
+        let (worker, ids) = at_the_gate(db, &watch, 20).await;
+        sql(
+            db,
+            "create function refuse() returns trigger language plpgsql
+             as $$ begin raise exception 'not this one'; end $$;
+             create trigger refuse before update on pipeline.jobs for each row
+             when (new.status = 'succeeded' and new.args ->> 'name' = 'j7')
+             execute function refuse();",
+        )
+        .await;
+        gather(&worker, &watch, 20).await;
+        watch.let_go();
+        all_ended(db, 20).await;
+        for (at, id) in ids.into_iter().enumerate() {
+            let job = job(db, id).await;
+            if at == 7 {
+                assert_eq!((job.status, job.attempt), (JobStatus::Failed, 1));
+                assert_eq!(job.error_class.as_deref(), Some("EndRefused"));
+                let said = job.error_message.unwrap();
+                assert!(said.contains("not this one"), "{said}");
+            } else {
+                assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
+            }
+        }
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_end_that_cannot_be_written_at_all_holds_nobody_up_and_is_made_up_for_later() {
+    with_database(async |db| {
+        let worker = Running::start(db, |worker| worker.queue("default", 4));
+        sql(
+            db,
+            "create sequence refusals;
+             create function refuse() returns trigger language plpgsql
+             as $$ begin perform nextval('refusals'); raise exception 'not this one'; end $$;
+             create trigger refuse before update on pipeline.jobs for each row
+             when (old.status = 'running' and new.status <> 'running'
+                   and new.args ->> 'name' = 'bad')
+             execute function refuse();",
+        )
+        .await;
+        let new = NewJob::new(&Do::new("bad", What::Succeed)).lease(Duration::from_secs(1));
+        let bad = client(db).enqueue(new).await.unwrap().id;
+        worker.log.says("bad 1").await;
+        for n in 0..10 {
+            let new = Do::new(&format!("j{n}"), What::Succeed);
+            let good = client(db).enqueue(new).await.unwrap().id;
+            assert_eq!(ended(db, good).await.status, JobStatus::Succeeded);
+        }
+        // Also taking it over is refused, again and again.
+        let refusals = "select last_value from refusals";
+        let lost = "select exists (select from pipeline.jobs
+                                   where status = 'running' and lease_until < pipeline.now())";
+        eventually("its lease runs out", async || {
+            ask::<bool>(db, lost).await.then_some(())
+        })
+        .await;
+        let before: i64 = ask(db, refusals).await;
+        eventually("taking it over is tried repeatedly", async || {
+            (ask::<i64>(db, refusals).await >= before + 4).then_some(())
+        })
+        .await;
+        assert_eq!(job(db, bad).await.status, JobStatus::Running);
+
+        sql(db, "drop trigger refuse on pipeline.jobs").await;
+        let job = ended(db, bad).await;
+        assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 2));
+        worker.stop().await;
+    })
+    .await;
+}
+
+/// Fails every claim while it is told to.
+#[derive(Debug, Default)]
+struct Refusing(AtomicBool);
+
+impl LoadInput for Refusing {
+    fn load<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        claimed: &'a mut [Claimed],
+    ) -> BoxFuture<'a, Result<(), sqlx::Error>> {
+        Box::pin(async move {
+            if !claimed.is_empty() && self.0.load(Ordering::Acquire) {
+                sqlx::query("select 1 / 0").execute(connection).await?;
+            }
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_is_refused_harms_no_end_that_it_rides_with() {
+    with_database(async |db| {
+        let refusing = Arc::new(Refusing::default());
+        let worker = Running::start(db, |worker| {
+            worker.queue("default", 1).load_input(refusing.clone())
+        });
+        let first = client(db).enqueue(Do::new("a", What::AtGate)).await;
+        worker.log.says("a 1").await;
+        let second = client(db).enqueue(Do::new("b", What::Succeed)).await;
+        let second = second.unwrap().id;
+
+        refusing.0.store(true, Ordering::Release);
+        worker.gate.let_through(1);
+        let first = ended(db, first.unwrap().id).await;
+        assert_eq!(first.status, JobStatus::Succeeded);
+        let waiting = job(db, second).await;
+        assert_eq!((waiting.status, waiting.attempt), (JobStatus::Ready, 0));
+
+        refusing.0.store(false, Ordering::Release);
+        assert_eq!(ended(db, second).await.status, JobStatus::Succeeded);
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ends_whose_connection_is_lost_around_the_commit_are_written_once() {
+    for moment in [Moment::BeforeCommit, Moment::AfterCommit] {
+        with_database(async |db| {
+            let watch = Arc::new(Watch::default());
+            let (worker, _) = at_the_gate(db, &watch, 10).await;
+            watch.hold(moment);
+            worker.gate.let_through(10);
+            watch.held().await;
+            let engine = "select count(pg_terminate_backend(pid, 60000)) from pg_stat_activity
+                          where datname = current_database() and application_name = 'pipeline'";
+            assert!(ask::<i64>(db, engine).await > 0);
+            watch.let_go();
+            all_ended(db, 10).await;
+            all_succeeded_at_once(db, 10).await;
+            begun(&worker, 10).await;
+            worker.stop().await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_is_lost_is_neither_repeated_nor_forgotten() {
+    with_database(async |db| {
+        let proxy = Proxy::start(db);
+        let watch = Arc::new(Watch::default());
+        let worker = Running::start_with(db, proxy.pool(), |worker| {
+            worker.queue("default", 10).probe(watch.clone())
+        });
+        enqueue(db, 20).await;
+        begun(&worker, 10).await;
+        gather(&worker, &watch, 10).await;
+        watch.hold(Moment::BeforeCommit);
+        watch.let_go();
+
+        // Nine ends, and a claim of as many that rides with them.
+        watch.held().await;
+        proxy.lose_the_next_answer_to_a_commit();
+        watch.let_go();
+        begun(&worker, 20).await;
+        assert!(proxy.has_lost_it());
+        worker.gate.let_through(10);
+        all_ended(db, 20).await;
+        all_succeeded_at_once(db, 20).await;
+        begun(&worker, 20).await;
+        assert_eq!(watch.counts(Moment::BeforeCommit)[..2], [1, 9]);
+        let ends: usize = watch.counts(Moment::BeforeCommit).iter().sum();
+        assert_eq!(ends, 20, "none was sent twice");
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_row_that_no_claim_could_take_is_refused_where_it_is_written() {
+    with_database(async |db| {
+        let new = Do::new("a", What::Succeed);
+        let id = client(db).enqueue(new).await.unwrap().id;
+        for spoil in [
+            "update pipeline.jobs set attempt = attempts",
+            "update pipeline.jobs set attempt = 32767",
+            "update pipeline.jobs set run_at = '-infinity'",
+            "update pipeline.jobs set run_at = 'infinity', status = 'later'",
+        ] {
+            let refused = sqlx::query(spoil).execute(db.pool()).await.unwrap_err();
+            let refused = refused.into_database_error().unwrap();
+            assert!(refused.is_check_violation(), "{spoil}");
+        }
+        when(db, id, |job| job.status == JobStatus::Ready).await;
+    })
+    .await;
+}

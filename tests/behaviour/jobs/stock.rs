@@ -221,10 +221,10 @@ async fn with_notifications_alone_a_chain_of_jobs_never_stalls() {
         let worker = Running::start(db, |worker| {
             worker.queue("default", 4).poll(Duration::from_secs(3600))
         });
-        let first = Do::new("a", What::Chain(300));
+        let first = Do::new("a", What::Chain(100));
         client(db).enqueue(first).await.unwrap();
-        all_ended(db, 301).await;
-        assert_eq!(worker.log.lines(), vec!["a 1"; 301]);
+        all_ended(db, 101).await;
+        assert_eq!(worker.log.lines(), vec!["a 1"; 101]);
         worker.stop().await;
     })
     .await;
@@ -261,7 +261,7 @@ async fn renewals_ends_and_claims_go_on_while_all_slots_of_a_queue_are_busy() {
     with_database(async |db| {
         let worker = Running::start(db, |worker| worker.queue("default", 1).queue("other", 1));
         for name in ["a", "b", "c"] {
-            let new = NewJob::new(&Do::new(name, What::AtGate)).lease(Duration::from_secs(1));
+            let new = NewJob::new(&Do::new(name, What::AtGate)).lease(Duration::from_secs(2));
             client(db).enqueue(new).await.unwrap();
         }
         worker.log.says("a 1").await;
@@ -356,6 +356,7 @@ async fn a_timeout_or_a_panic_ends_the_attempt_in_whatever_layer() {
     with_database(async |db| {
         let worker = Running::start_as(
             db,
+            db.pool().clone(),
             |worker| worker.queue("*", 4),
             async |worker, stopped| {
                 let (builder, performer) = worker.into_parts()?;

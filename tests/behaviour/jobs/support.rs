@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use jobs::{Client, Context, Job, JobError, JobInfo, Moment, Perform, Probe, Worker};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
 use tests::{Database, Errand};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
@@ -200,12 +201,24 @@ pub(crate) struct Running {
 impl Running {
     /// On no queue yet: the test says which.
     pub(crate) fn start(db: &Database, set_up: impl FnOnce(Worker) -> Worker) -> Self {
-        Self::start_as(db, set_up, |worker, stopped| worker.run_until(stopped))
+        Self::start_with(db, db.pool().clone(), set_up)
+    }
+
+    /// The same on another pool.
+    pub(crate) fn start_with(
+        db: &Database,
+        pool: PgPool,
+        set_up: impl FnOnce(Worker) -> Worker,
+    ) -> Self {
+        Self::start_as(db, pool, set_up, |worker, stopped| {
+            worker.run_until(stopped)
+        })
     }
 
     /// The same, run in a way of the test's own.
     pub(crate) fn start_as<F>(
         db: &Database,
+        pool: PgPool,
         set_up: impl FnOnce(Worker) -> Worker,
         run: impl FnOnce(Worker, BoxFuture<'static, ()>) -> F,
     ) -> Self
@@ -214,7 +227,7 @@ impl Running {
     {
         let log = Log::default();
         let gate = Gate(Arc::new(Semaphore::new(0)));
-        let worker = Worker::new(db.pool().clone())
+        let worker = Worker::new(pool)
             .register::<Do>()
             .data(log.clone())
             .data(gate.clone())

@@ -1,1 +1,123 @@
-//! unknown
+//! Rule 25: a job whose type no worker here knows.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use jobs::JobStatus;
+use tests::{Database, Errand, with_database};
+
+use super::support::{Running, ask, client, ended, errands, eventually, job, when};
+
+/// A worker that does not know the job which it has taken and put back.
+async fn put_back(db: &Database) -> (Running, i64) {
+    let worker = Running::start(db, |worker| worker.queue("default", 1));
+    let id = client(db).enqueue(Errand::new("a")).await.unwrap().id;
+    when(db, id, |job| job.status == JobStatus::Later).await;
+    (worker, id)
+}
+
+/// How long after it was first not known it will be asked about again.
+async fn due_after(db: &Database) -> TimeDelta {
+    let (since, due): (DateTime<Utc>, DateTime<Utc>) =
+        sqlx::query_as("select unknown_since, run_at from pipeline.jobs")
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
+    due - since
+}
+
+/// Lets time pass until the job has been asked about again.
+async fn ask_again_after(db: &Database, id: i64, time: Duration) {
+    let before = job(db, id).await.run_at;
+    db.move_clock(time).await;
+    when(db, id, |job| {
+        job.run_at > before && job.status == JobStatus::Later
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_unknown_type_costs_no_attempt_and_is_asked_about_ever_more_rarely() {
+    with_database(async |db| {
+        let (worker, id) = put_back(db).await;
+        // Half as long as it has been unknown already; at least this, and at most half a minute.
+        assert!(due_after(db).await >= TimeDelta::milliseconds(250));
+        for (passed, least) in [(10, 15), (60, 100)] {
+            ask_again_after(db, id, Duration::from_secs(passed)).await;
+            let due = due_after(db).await;
+            assert!(due >= TimeDelta::seconds(least), "due after {due}");
+        }
+        let job = job(db, id).await;
+        assert_eq!((job.status, job.attempt), (JobStatus::Later, 0));
+        assert!(client(db).attempts(id).await.unwrap().is_empty());
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_that_knows_the_type_takes_it_up_as_the_first_attempt() {
+    with_database(async |db| {
+        Errand::prepare(db.pool()).await;
+        Errand::let_go(db.pool(), "a").await;
+        let (worker, id) = put_back(db).await;
+        worker.stop().await;
+        let worker = Running::start(db, |worker| errands(db, worker));
+        db.move_clock(Duration::from_secs(60)).await;
+        let job = ended(db, id).await;
+        assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_type_that_no_live_worker_has_known_for_long_has_no_handler() {
+    with_database(async |db| {
+        let (worker, id) = put_back(db).await;
+        ask_again_after(db, id, Duration::from_secs(590)).await;
+        db.move_clock(Duration::from_secs(60)).await;
+        let job = ended(db, id).await;
+        assert_eq!(job.status, JobStatus::Failed);
+        assert_eq!(job.error_class.as_deref(), Some("NoHandler"));
+        let said = job.error_message.unwrap();
+        assert!(
+            said.contains("`errand`") && said.contains("register it"),
+            "{said}"
+        );
+
+        // It can be given to one that knows it.
+        client(db).retry(id).await.unwrap();
+        when(db, id, |job| job.status == JobStatus::Later).await;
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_type_that_a_live_worker_knows_waits_for_it_as_long_as_it_lives() {
+    with_database(async |db| {
+        let elsewhere = Running::start(db, |worker| {
+            worker.register::<Errand>().queue("elsewhere", 1)
+        });
+        let (worker, id) = put_back(db).await;
+        for _ in 0..15 {
+            ask_again_after(db, id, Duration::from_secs(60)).await;
+            eventually("the one that knows it gives a sign of life", async || {
+                let alive = "select seen_at > pipeline.now() - interval '30 s'
+                             from pipeline.workers where 'errand' = any (kinds)";
+                ask::<bool>(db, alive).await.then_some(())
+            })
+            .await;
+        }
+        let waiting = job(db, id).await;
+        assert_eq!((waiting.status, waiting.attempt), (JobStatus::Later, 0));
+
+        elsewhere.stop().await;
+        db.move_clock(Duration::from_secs(660)).await;
+        let job = ended(db, id).await;
+        assert_eq!(job.error_class.as_deref(), Some("NoHandler"));
+        worker.stop().await;
+    })
+    .await;
+}

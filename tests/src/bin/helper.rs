@@ -8,6 +8,7 @@
 )]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jobs::{Context, Job, JobError, Perform, Worker, shutdown_signal};
 use local_postgres::{Claim, Cluster, Durability, Server};
@@ -87,6 +88,7 @@ async fn main() {
                 .data(pool)
                 .queue(queue, slots.parse().expect("a number"))
                 .keep_succeeded(true)
+                .grace(Duration::from_millis(100))
                 .run_until(shutdown_signal());
             println!("{name}");
             worker.await.expect("the worker stops in good order");
