@@ -86,6 +86,6 @@ pub(crate) async fn measure(system: &str, pool: &PgPool) -> Result<Measured> {
     Ok(Measured {
         items: ITEMS,
         seconds: start.elapsed().as_secs_f64(),
-        peak_kib: None,
+        ..Measured::default()
     })
 }

@@ -5,8 +5,11 @@
 //! with lines of three fields for programs: `ratio <name> <number>` or `value <name> <number>`.
 //! Times on a shared machine mean little; compare the ratios.
 
+mod chaos;
 mod floor;
 mod frame;
+mod latency;
+mod throughput;
 
 use std::process::ExitCode;
 
@@ -26,6 +29,14 @@ struct Arguments {
 enum Bench {
     /// What the server itself costs: a round trip, a commit, a row in a group of 100.
     Floor,
+    /// Jobs that do nothing, from the queue to their end: ours beside apalis-postgres and
+    /// graphile_worker.
+    Jobs(throughput::Options),
+    /// Whether nothing is lost and nothing done twice, whatever is killed.
+    #[command(subcommand)]
+    Chaos(chaos::Chaos),
+    /// How long a job waits for an idle worker, and what an idle worker costs.
+    Latency(latency::Options),
     /// One system under measure, in the process that the frame starts for it.
     #[command(hide = true)]
     Child(frame::ChildArguments),
@@ -35,6 +46,9 @@ enum Bench {
 async fn main() -> ExitCode {
     let outcome = match Arguments::parse().bench {
         Bench::Floor => floor::run().await,
+        Bench::Jobs(options) => throughput::run(options).await,
+        Bench::Chaos(chaos) => chaos::run(chaos).await,
+        Bench::Latency(options) => latency::run(options).await,
         Bench::Child(child) => in_child(child).await,
     };
     match outcome {
@@ -47,11 +61,17 @@ async fn main() -> ExitCode {
 }
 
 async fn in_child(child: frame::ChildArguments) -> Result<()> {
-    let pool = child.pool().await?;
     let measured = match child.bench.as_str() {
-        "floor" => floor::measure(&child.system, &pool).await?,
+        "floor" => {
+            let pool = child.pool(4).await?;
+            let measured = floor::measure(&child.system, &pool).await?;
+            pool.close().await;
+            measured
+        }
+        "chaos" => return chaos::work(&child).await,
+        "latency" => latency::measure(&child).await?,
+        "jobs" => throughput::measure(&child).await?,
         other => return Err(format!("no bench is called `{other}`").into()),
     };
-    pool.close().await;
     frame::answer(&measured)
 }

@@ -109,12 +109,11 @@ impl Cluster {
         self.server.durability
     }
 
-    /// Stops the server as a crash would, without a checkpoint, and starts it again. For chaos.
+    /// Stops the server as a crash would, without a checkpoint, and starts it again at the same
+    /// address. For chaos.
     pub fn crash_and_restart(&mut self) -> Result<()> {
         let _starting = self.lock_start()?;
-        self.server.stop("immediate")?;
-        self.sockets = self.server.start()?;
-        Ok(())
+        self.server.crash_and_restart()
     }
 
     /// Makes the folder and takes its lock; again, if the folder was removed while we waited.
@@ -177,7 +176,7 @@ impl Cluster {
             return Ok(());
         }
         if self.server.recorded_sockets().is_some() {
-            self.server.stop("fast")?;
+            self.server.stop()?;
         }
         self.end_watcher();
         if self.temporary {

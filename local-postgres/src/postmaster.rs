@@ -201,17 +201,28 @@ impl Postmaster {
         command
     }
 
-    pub(crate) fn stop(&self, mode: &str) -> Result<()> {
+    pub(crate) fn stop(&self) -> Result<()> {
         let sockets = self.recorded_sockets();
-        let mut stop = self.pg_ctl();
-        stop.arg("--mode")
-            .arg(mode)
-            .args(["--wait", "--timeout=60", "stop"]);
-        self.run("pg_ctl stop", &mut stop)?;
+        self.stop_in("fast")?;
         if let Some(sockets) = sockets {
             let _ = fs::remove_dir(sockets);
         }
         Ok(())
+    }
+
+    /// Stops as a crash would, and starts again at the same address: whoever is connected has to find
+    /// back by himself.
+    pub(crate) fn crash_and_restart(&self) -> Result<()> {
+        self.stop_in("immediate")?;
+        self.start_when_free()
+    }
+
+    fn stop_in(&self, mode: &str) -> Result<()> {
+        let mut stop = self.pg_ctl();
+        stop.arg("--mode")
+            .arg(mode)
+            .args(["--wait", "--timeout=60", "stop"]);
+        self.run("pg_ctl stop", &mut stop)
     }
 
     fn run(&self, name: &'static str, command: &mut Command) -> Result<()> {

@@ -34,26 +34,23 @@ impl Counted {
         .bind(database)
         .fetch_one(&mut *admin)
         .await?;
-        let counted: bool =
-            sqlx::query_scalar("select to_regclass('pg_stat_statements') is not null")
-                .fetch_one(&mut *admin)
-                .await?;
-        let statements = if counted {
-            sqlx::query_scalar(
-                "select coalesce(sum(calls), 0)::bigint from pg_stat_statements s
-                 join pg_database d on d.oid = s.dbid where d.datname = $1",
-            )
-            .bind(database)
-            .fetch_one(&mut *admin)
-            .await?
-        } else {
-            None
-        };
+        let statements = statements(admin, database).await?;
         Ok(Self {
             transactions,
             statements,
             wal_bytes,
         })
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            transactions: self.transactions + other.transactions,
+            statements: self
+                .statements
+                .zip(other.statements)
+                .map(|(one, two)| one + two),
+            wal_bytes: self.wal_bytes + other.wal_bytes,
+        }
     }
 
     pub(crate) fn since(self, before: Self) -> Self {
@@ -66,4 +63,21 @@ impl Counted {
             wal_bytes: self.wal_bytes - before.wal_bytes,
         }
     }
+}
+
+/// How many statements have been run in a database; `None` where nobody counts them.
+pub(crate) async fn statements(admin: &mut PgConnection, database: &str) -> Result<Option<i64>> {
+    let counted: bool = sqlx::query_scalar("select to_regclass('pg_stat_statements') is not null")
+        .fetch_one(&mut *admin)
+        .await?;
+    if !counted {
+        return Ok(None);
+    }
+    Ok(sqlx::query_scalar(
+        "select coalesce(sum(calls), 0)::bigint from pg_stat_statements s
+         join pg_database d on d.oid = s.dbid where d.datname = $1",
+    )
+    .bind(database)
+    .fetch_one(admin)
+    .await?)
 }

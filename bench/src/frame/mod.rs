@@ -6,8 +6,8 @@ mod report;
 mod server;
 
 pub(crate) use child::{ChildArguments, Measured, answer};
-pub(crate) use counters::Counted;
-pub(crate) use report::{Report, median};
+pub(crate) use counters::{Counted, statements};
+pub(crate) use report::{Report, median, table};
 pub(crate) use server::Server;
 
 pub(crate) type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;

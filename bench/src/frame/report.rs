@@ -48,34 +48,49 @@ impl Report {
         self.line("value", name, number);
     }
 
+    /// A number of things.
+    pub(crate) fn count(&mut self, name: &str, number: usize) {
+        debug_assert!(!name.contains(char::is_whitespace), "`{name}` has a blank");
+        self.lines.push(format!("value {name} {number}"));
+    }
+
     fn line(&mut self, kind: &str, name: &str, number: f64) {
         debug_assert!(!name.contains(char::is_whitespace), "`{name}` has a blank");
         self.lines.push(format!("{kind} {name} {number:.3}"));
     }
 
-    pub(crate) fn print(&self, title: &str, settings: &str) {
-        println!("{title}\n{settings}\n");
-        let head = HEAD.map(str::to_owned);
-        let all: Vec<&[String; 7]> = std::iter::once(&head).chain(&self.rows).collect();
-        let widths: Vec<usize> = (0..HEAD.len())
-            .map(|column| all.iter().map(|row| row[column].len()).max().unwrap_or(0))
-            .collect();
-        for row in all {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, &width))| match column {
-                    0 => format!("{cell:<width$}"),
-                    _ => format!("{cell:>width$}"),
-                })
-                .collect();
-            println!("{}", cells.join("  "));
-        }
-        println!();
+    /// The lines for programs.
+    pub(crate) fn close(&self) {
         for line in &self.lines {
             println!("{line}");
         }
+    }
+
+    pub(crate) fn print(&self, title: &str, settings: &str) {
+        println!("{title}\n{settings}\n");
+        let head = HEAD.map(str::to_owned);
+        table(std::iter::once(&head).chain(&self.rows));
+        println!();
+        self.close();
+    }
+}
+
+/// Prints rows of cells in columns, the first to the left and the others to the right.
+pub(crate) fn table<'a, const N: usize>(rows: impl IntoIterator<Item = &'a [String; N]>) {
+    let rows: Vec<&[String; N]> = rows.into_iter().collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .enumerate()
+            .map(|(column, (cell, width))| match column {
+                0 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            })
+            .collect();
+        println!("{}", cells.join("  "));
     }
 }
 
@@ -104,11 +119,13 @@ mod tests {
         let mut report = Report::default();
         report.ratio("floor/commit-group", 12.345_67);
         report.value("floor/peak_mb", 1.0);
+        report.count("chaos/jobs/violations", 0);
         assert_eq!(
             report.lines,
             [
                 "ratio floor/commit-group 12.346",
-                "value floor/peak_mb 1.000"
+                "value floor/peak_mb 1.000",
+                "value chaos/jobs/violations 0"
             ]
         );
     }

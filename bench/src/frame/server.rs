@@ -1,10 +1,10 @@
 //! The server that everything is measured on.
 
-use local_postgres::{Claim, Cluster, Durability};
+use local_postgres::{Claim, Cluster, Durability, Scratch};
 use sqlx::PgConnection;
 use std::sync::Arc;
 
-use super::{ChildArguments, Counted, Measured, Result};
+use super::{ChildArguments, Counted, Measured, Result, statements};
 
 /// A server of the bench's own, with durable defaults; gone when it is dropped.
 pub(crate) struct Server {
@@ -42,21 +42,44 @@ impl Server {
         bench: &str,
         system: &str,
     ) -> Result<(Measured, Counted)> {
-        let scratch = self.claim.create(system, "template1").await?;
+        let scratch = self.scratch(system).await?;
+        let child = ChildArguments::new(bench, system, self.url(&scratch));
+        let outcome = self.count(&scratch, &child).await?;
+        self.remove(&scratch).await?;
+        Ok(outcome)
+    }
+
+    /// A database for one system.
+    pub(crate) async fn scratch(&mut self, label: &str) -> Result<Scratch> {
+        let scratch = self.claim.create(label, "template1").await?;
         // So that no run pays for the pages that the one before has touched.
         sqlx::raw_sql("checkpoint").execute(&mut self.admin).await?;
+        Ok(scratch)
+    }
+
+    pub(crate) fn url(&self, scratch: &Scratch) -> String {
+        self.claim.server().url(&scratch.name)
+    }
+
+    /// Runs a child to its end, and counts what that cost in its database.
+    pub(crate) async fn count(
+        &mut self,
+        scratch: &Scratch,
+        child: &ChildArguments,
+    ) -> Result<(Measured, Counted)> {
         let before = Counted::read(&mut self.admin, &scratch.name).await?;
-        let child = ChildArguments {
-            bench: bench.to_owned(),
-            system: system.to_owned(),
-            url: self.claim.server().url(&scratch.name),
-        };
         let measured = child.spawn().await?;
-        let counted = Counted::read(&mut self.admin, &scratch.name)
-            .await?
-            .since(before);
-        self.claim.remove(&scratch).await?;
-        Ok((measured, counted))
+        let after = Counted::read(&mut self.admin, &scratch.name).await?;
+        Ok((measured, after.since(before)))
+    }
+
+    /// How many statements have been run in a database, while it is in use.
+    pub(crate) async fn statements(&mut self, scratch: &Scratch) -> Result<Option<i64>> {
+        statements(&mut self.admin, &scratch.name).await
+    }
+
+    pub(crate) async fn remove(&self, scratch: &Scratch) -> Result<()> {
+        Ok(self.claim.remove(scratch).await?)
     }
 
     /// The settings that figures depend on, as the server has them.

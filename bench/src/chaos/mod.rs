@@ -1,0 +1,159 @@
+//! Real processes under load, and what is done to them: killed, stopped, cut off from Postgres.
+//!
+//! Three workers run jobs of about 20 ms and write a line around each `perform` (see [`log`]). Shares
+//! of the jobs are enqueued one by one, and a moment after each, in the middle of it, comes a blow.
+//! When every job has ended, the workers' logs are compared with the database (see [`check`]).
+
+mod arena;
+mod check;
+mod log;
+mod worker;
+
+use std::time::{Duration, Instant};
+
+use crate::frame::{Report, Result};
+use arena::Arena;
+pub(crate) use worker::work;
+
+/// What `bench -- chaos` can be told.
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum Chaos {
+    /// Workers are killed with SIGKILL and replaced; one is stopped beyond its leases and continued.
+    Jobs {
+        #[arg(long, default_value_t = 2_000)]
+        jobs: u64,
+        /// How many workers are killed, one about every second.
+        #[arg(long, default_value_t = 15)]
+        kills: u64,
+    },
+    /// Postgres is stopped in immediate mode and started again.
+    Postgres {
+        #[arg(long, default_value_t = 2_000)]
+        jobs: u64,
+        /// How many times.
+        #[arg(long, default_value_t = 8)]
+        crashes: u64,
+    },
+}
+
+/// How long a worker stays stopped: longer than its leases.
+const STOPPED: Duration = Duration::from_secs(3);
+
+pub(crate) async fn run(chaos: Chaos) -> Result<()> {
+    match chaos {
+        Chaos::Jobs { jobs, kills } => kill_workers(jobs, kills).await,
+        Chaos::Postgres { jobs, crashes } => crash_postgres(jobs, crashes).await,
+    }
+}
+
+async fn kill_workers(jobs: u64, kills: u64) -> Result<()> {
+    let mut arena = Arena::open().await?;
+    let began = Instant::now();
+    let mut stopped: Option<(usize, Instant)> = None;
+    let mut was_stopped = false;
+    for kill in 0..kills {
+        let round = Instant::now();
+        arena.enqueue(share(jobs, kill, kills)).await?;
+        moment(50, 200).await;
+        if !was_stopped {
+            let at = arena.any_worker(None);
+            arena.stop(at)?;
+            // One that has nothing under way proves nothing.
+            if arena.under_way(at).await? > 0 {
+                stopped = Some((at, Instant::now()));
+                was_stopped = true;
+            } else {
+                arena.go_on(at)?;
+            }
+        }
+        let victim = arena.any_worker(stopped.map(|(at, _)| at));
+        arena.kill_and_replace(victim).await?;
+        tokio::time::sleep(Duration::from_secs(1).saturating_sub(round.elapsed())).await;
+        if let Some((at, since)) = stopped
+            && since.elapsed() >= STOPPED
+        {
+            arena.go_on(at)?;
+            stopped = None;
+        }
+    }
+    if let Some((at, since)) = stopped {
+        tokio::time::sleep(STOPPED.saturating_sub(since.elapsed())).await;
+        arena.go_on(at)?;
+    }
+    let stops = u64::from(was_stopped);
+    let story = format!("{kills} workers killed, {stops} stopped for {STOPPED:?} and continued");
+    conclude(arena, "chaos/jobs", &story, began, was_stopped).await
+}
+
+async fn crash_postgres(jobs: u64, crashes: u64) -> Result<()> {
+    let mut arena = Arena::open().await?;
+    let began = Instant::now();
+    for crash in 0..crashes {
+        arena.enqueue(share(jobs, crash, crashes)).await?;
+        moment(50, 300).await;
+        arena.crash_and_restart()?;
+        moment(1_000, 2_000).await;
+    }
+    let story = format!("Postgres stopped in immediate mode and started again {crashes} times");
+    conclude(arena, "chaos/postgres", &story, began, true).await
+}
+
+/// Lets every job end, and compares what the workers say with what the database does.
+async fn conclude(
+    arena: Arena,
+    name: &str,
+    story: &str,
+    began: Instant,
+    struck: bool,
+) -> Result<()> {
+    let ended = arena.all_ended(Duration::from_secs(90)).await?;
+    let took = began.elapsed().as_secs_f64();
+    let evidence = arena.close().await?;
+    let mut verdict = check::check(&evidence);
+    if !ended {
+        verdict
+            .violations
+            .push("not all jobs have ended".to_owned());
+    }
+    if !struck {
+        verdict
+            .violations
+            .push("no worker was stopped with jobs under way".to_owned());
+    }
+    println!(
+        "{story}, under three workers of {} slots, in {took:.1} s",
+        worker::SLOTS
+    );
+    println!("{}\n", verdict.summary);
+    for violation in &verdict.violations {
+        println!("violation: {violation}");
+    }
+    let mut report = Report::default();
+    report.count(&format!("{name}/violations"), verdict.violations.len());
+    report.close();
+    if verdict.violations.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{name}: {} violations", verdict.violations.len()).into())
+    }
+}
+
+/// The jobs are enqueued in equal shares, the last of which takes the rest.
+fn share(jobs: u64, at: u64, of: u64) -> u64 {
+    jobs * (at + 1) / of - jobs * at / of
+}
+
+async fn moment(from_ms: u64, to_ms: u64) {
+    tokio::time::sleep(Duration::from_millis(fastrand::u64(from_ms..to_ms))).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn the_shares_are_all_there_is() {
+        assert_eq!((0..15).map(|at| share(2_000, at, 15)).sum::<u64>(), 2_000);
+        assert_eq!(share(300, 0, 3), 100);
+    }
+}

@@ -1,0 +1,260 @@
+//! No-op jobs from the queue to their end in the database: ours and the peers'.
+//!
+//! Each round gives each system a database of its own and three children, one after the other: one
+//! prepares the schema, one enqueues, one runs. The server's counters are read between them, so that
+//! a job's cost is known with and without its enqueueing. The clock runs from the start of a worker
+//! that is set up until the database says that all jobs have ended. It is asked only when all have
+//! been performed: asking costs time too.
+
+mod apalis_postgres;
+mod graphile_worker;
+mod ours;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use sqlx::PgPool;
+
+use crate::frame::{ChildArguments, Counted, Measured, Report, Result, Server, median, table};
+
+/// What `bench -- jobs` can be told.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Options {
+    /// How many jobs each system is given in each round.
+    #[arg(long, default_value_t = 20_000)]
+    jobs: u64,
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Other systems than the usual ones: `ours:SLOTS`, `apalis-postgres:BATCH`,
+    /// `graphile_worker:CONCURRENCY:SIZE:QUEUES`.
+    #[arg(long, value_delimiter = ',')]
+    systems: Option<Vec<String>>,
+}
+
+const OURS: &str = "ours:1000";
+const APALIS: &str = "apalis-postgres:500";
+const GRAPHILE: &str = "graphile_worker:100:5000:1";
+const SYSTEMS: [&str; 4] = [OURS, "ours:100", APALIS, GRAPHILE];
+
+const HEAD: [&str; 11] = [
+    "system (round)",
+    "jobs/s",
+    "tx/job",
+    "statements/job",
+    "WAL bytes/job",
+    "enqueued/s",
+    "tx, all",
+    "statements, all",
+    "WAL bytes, all",
+    "peak MB",
+    "peak MB, enqueue",
+];
+
+/// One system in one round.
+struct Round {
+    system: String,
+    enqueued: (Measured, Counted),
+    ran: (Measured, Counted),
+}
+
+pub(crate) async fn run(options: Options) -> Result<()> {
+    let systems = options
+        .systems
+        .unwrap_or_else(|| SYSTEMS.map(str::to_owned).to_vec());
+    let mut server = Server::start().await?;
+    let mut rounds: Vec<Round> = Vec::new();
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    for round in 1..=options.rounds {
+        for system in &systems {
+            let it = measure_one(&mut server, system, options.jobs).await?;
+            rows.push(row(&it, round));
+            rounds.push(it);
+        }
+    }
+    println!(
+        "{} no-op jobs: enqueued, then run until all have ended in the database\n{}",
+        options.jobs,
+        server.settings().await?
+    );
+    for system in &systems {
+        println!("{system}: {}", settings(system)?);
+    }
+    println!("Columns up to `WAL bytes/job` are of the run alone; `all` is with the enqueueing.\n");
+    table(&rows);
+    println!();
+    report(&rounds).close();
+    Ok(())
+}
+
+/// One system, in a database of its own, from nothing to the last job's end.
+async fn measure_one(server: &mut Server, system: &str, jobs: u64) -> Result<Round> {
+    let scratch = server.scratch(system).await?;
+    let mut child = ChildArguments {
+        items: jobs,
+        phase: "prepare".to_owned(),
+        ..ChildArguments::new("jobs", system, server.url(&scratch))
+    };
+    server.count(&scratch, &child).await?;
+    child.phase = "enqueue".to_owned();
+    let enqueued = server.count(&scratch, &child).await?;
+    child.phase = "run".to_owned();
+    let ran = server.count(&scratch, &child).await?;
+    server.remove(&scratch).await?;
+    Ok(Round {
+        system: system.to_owned(),
+        enqueued,
+        ran,
+    })
+}
+
+fn row(it: &Round, round: usize) -> [String; 11] {
+    let jobs = it.ran.0.items as f64;
+    let all = it.ran.1.and(it.enqueued.1);
+    let each = |count: i64| count as f64 / jobs;
+    let statements = |of: &Counted| {
+        of.statements
+            .map_or("n/a".to_owned(), |n| format!("{:.4}", each(n)))
+    };
+    [
+        format!("{} ({round})", it.system),
+        format!("{:.0}", jobs / it.ran.0.seconds),
+        format!("{:.4}", each(it.ran.1.transactions)),
+        statements(&it.ran.1),
+        format!("{:.0}", each(it.ran.1.wal_bytes)),
+        format!("{:.0}", jobs / it.enqueued.0.seconds),
+        format!("{:.4}", each(all.transactions)),
+        statements(&all),
+        format!("{:.0}", each(all.wal_bytes)),
+        peak_mb(&it.ran.0).map_or("n/a".to_owned(), |mb| format!("{mb:.1}")),
+        peak_mb(&it.enqueued.0).map_or("n/a".to_owned(), |mb| format!("{mb:.1}")),
+    ]
+}
+
+fn peak_mb(measured: &Measured) -> Option<f64> {
+    Some(measured.peak_kib? as f64 / 1024.0)
+}
+
+fn report(rounds: &[Round]) -> Report {
+    let mut report = Report::default();
+    let of = |system: &'static str| rounds.iter().filter(move |it| it.system == system);
+    let speed = |system| {
+        let speeds: Vec<f64> = of(system)
+            .map(|it| it.ran.0.items as f64 / it.ran.0.seconds)
+            .collect();
+        (!speeds.is_empty()).then(|| median(speeds))
+    };
+    for (name, peer) in [
+        ("jobs/apalis-postgres", APALIS),
+        ("jobs/graphile_worker", GRAPHILE),
+    ] {
+        if let (Some(ours), Some(theirs)) = (speed(OURS), speed(peer)) {
+            report.ratio(name, ours / theirs);
+        }
+    }
+    // The most that any of our processes has used, whichever it was.
+    let peaks = of(OURS).flat_map(|it| [peak_mb(&it.ran.0), peak_mb(&it.enqueued.0)]);
+    if let Some(peak) = peaks.flatten().reduce(f64::max) {
+        report.value("jobs/peak_rss_mb", peak);
+    }
+    report
+}
+
+fn settings(system: &str) -> Result<String> {
+    let (name, numbers) = parse(system)?;
+    match name {
+        "ours" => Ok(ours::settings(&numbers)),
+        "apalis-postgres" => Ok(apalis_postgres::settings(&numbers)),
+        "graphile_worker" => Ok(graphile_worker::settings(&numbers)),
+        other => Err(format!("no system is called `{other}`").into()),
+    }
+}
+
+/// `name:1:2` is a system's name and the numbers it is set up with.
+fn parse(system: &str) -> Result<(&str, Vec<usize>)> {
+    let mut parts = system.split(':');
+    let name = parts.next().unwrap_or_default();
+    let numbers = parts.map(str::parse).collect::<Result<_, _>>()?;
+    Ok((name, numbers))
+}
+
+/// In the child: one phase of one system.
+pub(crate) async fn measure(child: &ChildArguments) -> Result<Measured> {
+    let (name, numbers) = parse(&child.system)?;
+    let pool = child.pool(CONNECTIONS).await?;
+    let jobs = child.items;
+    let seconds = match (name, child.phase.as_str()) {
+        ("ours", "prepare") => ours::prepare(&pool).await?,
+        ("ours", "enqueue") => ours::enqueue(&pool, jobs).await?,
+        ("ours", "run") => ours::run(&pool, jobs, &numbers).await?,
+        ("apalis-postgres", "prepare") => apalis_postgres::prepare(&pool).await?,
+        ("apalis-postgres", "enqueue") => apalis_postgres::enqueue(&pool, jobs).await?,
+        ("apalis-postgres", "run") => apalis_postgres::run(&pool, jobs, &numbers).await?,
+        ("graphile_worker", "prepare") => graphile_worker::prepare(&pool).await?,
+        ("graphile_worker", "enqueue") => graphile_worker::enqueue(&pool, jobs).await?,
+        ("graphile_worker", "run") => graphile_worker::run(&pool, jobs, &numbers).await?,
+        (name, phase) => return Err(format!("no system `{name}` has a phase `{phase}`").into()),
+    };
+    if child.phase == "run" {
+        PERFORMED.check(jobs)?;
+    }
+    pool.close().await;
+    Ok(Measured {
+        items: jobs,
+        seconds: seconds.as_secs_f64(),
+        ..Measured::default()
+    })
+}
+
+/// Connections for each system; it opens as many as it needs.
+const CONNECTIONS: u32 = 10;
+
+/// Which jobs have been performed in this process.
+static PERFORMED: Performed = Performed {
+    count: AtomicU64::new(0),
+    sum: AtomicU64::new(0),
+};
+
+struct Performed {
+    count: AtomicU64,
+    sum: AtomicU64,
+}
+
+impl Performed {
+    fn add(&self, number: u64) {
+        self.sum.fetch_add(number, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// Each number from 0 to `jobs` was performed, and once, as far as count and sum can tell.
+    fn check(&self, jobs: u64) -> Result<()> {
+        let count = self.count.load(Ordering::Acquire);
+        let sum = self.sum.load(Ordering::Relaxed);
+        if count == jobs && sum == jobs * (jobs - 1) / 2 {
+            return Ok(());
+        }
+        Err(format!("{jobs} jobs were to be performed; {count} were, of sum {sum}").into())
+    }
+
+    /// Waits until all have been performed, and then until the query says that all have ended.
+    async fn until_ended(&self, pool: &PgPool, jobs: u64, query: &'static str) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(300);
+        let pause = |time| async move {
+            if Instant::now() > deadline {
+                return Err("not all jobs have ended after five minutes");
+            }
+            tokio::time::sleep(time).await;
+            Ok(())
+        };
+        while self.count.load(Ordering::Acquire) < jobs {
+            pause(Duration::from_millis(1)).await?;
+        }
+        while !sqlx::query_scalar::<_, bool>(query)
+            .bind(jobs.cast_signed())
+            .fetch_one(pool)
+            .await?
+        {
+            pause(Duration::from_millis(2)).await?;
+        }
+        Ok(())
+    }
+}
