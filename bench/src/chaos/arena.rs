@@ -91,6 +91,15 @@ impl Arena {
         .await?)
     }
 
+    /// Whether any job has not ended.
+    pub(super) async fn busy(&self) -> Result<bool> {
+        Ok(
+            sqlx::query_scalar("select exists (select from pipeline.jobs where ended_at is null)")
+                .fetch_one(self.client.pool())
+                .await?,
+        )
+    }
+
     pub(super) fn stop(&self, at: usize) -> Result<()> {
         self.signal(at, Signal::STOP)
     }
@@ -116,12 +125,7 @@ impl Arena {
     pub(super) async fn all_ended(&self, limit: Duration) -> Result<bool> {
         let began = Instant::now();
         while began.elapsed() < limit {
-            let live: bool = sqlx::query_scalar(
-                "select exists (select from pipeline.jobs where ended_at is null)",
-            )
-            .fetch_one(self.client.pool())
-            .await?;
-            if !live {
+            if !self.busy().await? {
                 return Ok(true);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
