@@ -108,8 +108,12 @@ impl Pass {
         self.ended = true;
         // The slot is free now; the end may still wait for its commit.
         self.slot.take();
-        if let Some(end) = end(self) {
-            self.shared.report(end);
+        match end(self) {
+            Some(end) => self.shared.report(end),
+            // Theirs to end who take over; it was heard of all the same.
+            None => {
+                self.shared.lapsed.lock().insert(self.token);
+            }
         }
         // Last: at every moment an attempt is either among those alive or among the ends.
         self.shared.gone(self.token);
@@ -126,6 +130,7 @@ impl Pass {
             error: None,
             output: None,
             held_since: None,
+            sent_before: false,
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct End {
     pub(crate) output: Option<Arc<RawValue>>,
     /// Since when it has waited for a row that somebody else holds.
     pub(crate) held_since: Option<Instant>,
+    /// It has been sent before, and the answer was lost.
+    pub(crate) sent_before: bool,
 }
 
 /// What an end meant for its job.

@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     ends: Mutex<Vec<End>>,
     /// Reported, and not committed yet.
     uncommitted: AtomicUsize,
+    /// Begun here and stopped with their leases.
+    pub(crate) lapsed: Mutex<HashSet<i64>>,
     /// Lost leases that are being taken over from here.
     lost: Mutex<HashSet<i64>>,
     /// Queues that other processes must hear of.
@@ -127,6 +129,7 @@ impl Shared {
             alive: Mutex::default(),
             ends: Mutex::default(),
             uncommitted: AtomicUsize::new(0),
+            lapsed: Mutex::default(),
             lost: Mutex::default(),
             news: Mutex::default(),
             next_due: Mutex::default(),
@@ -221,6 +224,7 @@ impl Shared {
         let mut tokens: Vec<i64> = self.alive.lock().keys().copied().collect();
         tokens.extend(self.ends.lock().iter().map(End::token));
         tokens.extend(ends.map(End::token));
+        tokens.extend(self.lapsed.lock().iter());
         tokens
     }
 

@@ -136,6 +136,7 @@ async fn tick(
                 error: None,
                 output: None,
                 held_since: None,
+                sent_before: false,
             });
         }
     }

@@ -121,8 +121,8 @@ struct Done {
 enum Refused {
     /// Nothing was written.
     Error(sqlx::Error),
-    /// The answer to the commit was lost; the transaction's id tells what came of it.
-    Unknown(String, Box<(Vec<End>, Done)>),
+    /// The answer to the commit of this transaction was lost, and with it whether these are ours.
+    Unknown(String, Vec<Claimed>),
 }
 
 impl From<sqlx::Error> for Refused {
@@ -161,14 +161,20 @@ async fn turn(
                 limit = LIMIT;
                 finish(shared, &ends, done, std::mem::take(&mut reserved), sent).await;
             }
-            Err(Refused::Unknown(xid, turned)) => {
+            Err(Refused::Unknown(xid, claimed)) => {
                 link.forget();
-                if was_committed(shared, link, &xid).await {
-                    let (ends, done) = *turned;
-                    finish(shared, &ends, done, std::mem::take(&mut reserved), sent).await;
+                let claimed = confirmed(shared, link, &xid, claimed).await;
+                if claimed.is_empty() {
+                    give_up(shared, &mut reserved);
                 } else {
-                    groups.push(ends);
+                    shared.start_claimed(claimed, std::mem::take(&mut reserved), sent);
                 }
+                // Sent again, whatever came of them: the fence knows what has been written.
+                let again = |end| End {
+                    sent_before: true,
+                    ..end
+                };
+                groups.push(ends.into_iter().map(again).collect());
             }
             Err(Refused::Error(error)) => match Trouble::of(&error) {
                 // A claim alone: the queue's data is at fault. The poll asks again.
@@ -283,7 +289,7 @@ async fn attempt(
         }
         (Err(error), Some(xid)) if Trouble::of(&error) == Trouble::Server => {
             tracing::warn!(%error, "the answer to a commit was lost");
-            Err(Refused::Unknown(xid, Box::new((ends, done))))
+            Err(Refused::Unknown(xid, done.claimed))
         }
         (Err(error), _) => Err(error.into()),
     }
@@ -428,6 +434,7 @@ async fn finish(shared: &Shared, ends: &[End], done: Done, reserved: Vec<Reserve
     for at in &done.stale {
         if let Some(end) = ends.get(*at)
             && end.verb != Verb::Lost
+            && !end.sent_before
         {
             tracing::warn!(
                 job.id = end.id,
@@ -457,24 +464,41 @@ async fn finish(shared: &Shared, ends: &[End], done: Done, reserved: Vec<Reserve
     shared.start_claimed(done.claimed, reserved, sent);
 }
 
-/// Asks the server what came of a transaction, until it knows.
-async fn was_committed(shared: &Shared, link: &mut Link, xid: &str) -> bool {
+/// Asks which of these the lost commit has claimed for us. The rows tell; the transaction's id could
+/// not: after a crash, a server gives an id that had not reached its log to another transaction, and
+/// `pg_xact_status` speaks of that one.
+async fn confirmed(
+    shared: &Shared,
+    link: &mut Link,
+    xid: &str,
+    claimed: Vec<Claimed>,
+) -> Vec<Claimed> {
+    if claimed.is_empty() {
+        return claimed;
+    }
+    let (ids, tokens): (Vec<i64>, Vec<i64>) = claimed.iter().map(|job| (job.id, job.token)).unzip();
+    let asked = Instant::now();
     loop {
-        let status = async {
+        let answer = limited(async {
             let connection = link.try_get().await?;
-            sqlx::query_scalar!("select pg_xact_status($1::text::xid8)", xid)
+            sqlx::query_file!("src/sql/confirm.sql", &ids, &tokens, xid)
                 .fetch_one(connection)
                 .await
-        };
-        match limited(status).await.as_ref().map(Option::as_deref) {
-            Ok(Some("committed")) => return true,
-            Ok(Some("in progress")) => tokio::time::sleep(Duration::from_millis(50)).await,
-            // Aborted, or so long ago that nobody knows: sent again, and fenced.
-            Ok(_) => return false,
+        });
+        match answer.await {
+            // Its backend may not have noticed yet that nobody listens.
+            Ok(row) if row.in_progress && asked.elapsed() < LIMIT => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Ok(row) => {
+                let ours: HashSet<i64> = row.tokens.unwrap_or_default().into_iter().collect();
+                let is_ours = |job: &Claimed| ours.contains(&job.token);
+                return claimed.into_iter().filter(is_ours).collect();
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot ask what came of a commit");
                 if shared.gives_up() {
-                    return false;
+                    return Vec::new();
                 }
                 link.bad(&shared.closing).await;
             }
