@@ -8,7 +8,11 @@ use std::time::Duration;
 use jobs::{Context, Job, JobError, JobStatus, NewJob, OnError, Perform};
 use serde::{Deserialize, Serialize};
 use tests::{Database, with_database};
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::support::{Do, Log, Running, What, client, ended, until};
 
@@ -333,12 +337,13 @@ impl Captured {
     fn begin() {
         static SUBSCRIBER: Once = Once::new();
         SUBSCRIBER.call_once(|| {
-            tracing_subscriber::fmt()
-                .with_max_level(tracing::Level::TRACE)
+            let wanted_here = dynamic_filter_fn(|_, _| LOGGED.with_borrow(Option::is_some));
+            let layer = tracing_subscriber::fmt::layer()
                 .with_span_events(FmtSpan::FULL)
                 .with_ansi(false)
                 .with_writer(|| Self)
-                .init();
+                .with_filter(wanted_here);
+            tracing_subscriber::registry().with(layer).init();
         });
         LOGGED.set(Some(Vec::new()));
     }
