@@ -24,6 +24,7 @@
 
 mod database;
 mod errand;
+pub mod model;
 mod shared;
 
 pub use database::{Database, Failure, Keep, try_with_database, with_database};

@@ -1,0 +1,89 @@
+//! Cancelling and deadlines (rule 18).
+
+use super::event::{Effect, Refusal, RunId, Why};
+use super::status::{RunStatus, StepStatus};
+use super::world::{Drain, Model};
+
+impl Model {
+    /// Rule 18: cancel. Twice is fine; an ended run is an error that names its status.
+    ///
+    /// Reading: "twice" also means after the first has done its work: a cancelled run stays so,
+    /// without an error. A run that its deadline drains is cancelled no further.
+    pub(super) fn cancel(&mut self, run: RunId, out: &mut Vec<Effect>) -> Result<(), Refusal> {
+        match self.status(run) {
+            RunStatus::Pending => {
+                self.cancel_steps(run, &Why::Cancelled, out)?;
+                self.run_to(run, RunStatus::Cancelled, out)?;
+                self.run_ended(run, out)
+            }
+            RunStatus::Cancelling | RunStatus::Cancelled => Ok(()),
+            _ => self.drain(run, Drain::Cancel, &Why::Cancelled, out),
+        }
+    }
+
+    /// Rule 18: a deadline counts from the run's start, anew each round; when it passes the run is
+    /// drained as by cancel.
+    ///
+    /// Reading: it has passed when the coordinator takes it up under the run's lock, as with signal
+    /// and timeout in rule 23: a run that ended, or a cancel that came, before that was first.
+    pub(super) fn deadline(&mut self, run: RunId, out: &mut Vec<Effect>) -> Result<(), Refusal> {
+        if self.deadline_of(run).is_none_or(|at| at > self.now) {
+            return Err(Refusal::NotDue { run, step: None });
+        }
+        match self.status(run) {
+            RunStatus::Cancelling => Ok(()),
+            _ => self.drain(run, Drain::Deadline, &Why::DeadlineExceeded, out),
+        }
+    }
+
+    pub(super) fn deadline_of(&self, run: RunId) -> Option<u64> {
+        let run = &self.runs[run.0];
+        Some(run.started_at? + run.graph.spec.deadline_ms?)
+    }
+
+    /// Rule 18: pending and waiting steps become cancelled at once, untaken work is withdrawn,
+    /// running work is asked to stop; the last one ends the run.
+    fn drain(
+        &mut self,
+        run: RunId,
+        drain: Drain,
+        why: &Why,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        self.run_to(run, RunStatus::Cancelling, out)?;
+        self.runs[run.0].drain = Some(drain);
+        self.cancel_steps(run, why, out)?;
+        self.see_whether_over(run, out)
+    }
+
+    fn cancel_steps(
+        &mut self,
+        run: RunId,
+        why: &Why,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let graph = self.runs[run.0].graph.clone();
+        for (no, node) in graph.nodes.iter().enumerate() {
+            let step = self.runs[run.0].steps[no].clone();
+            let key = node.key.clone();
+            match step.status {
+                StepStatus::Pending | StepStatus::Waiting => self.let_child_go(run, no, out),
+                StepStatus::Enqueued if !step.taken => {
+                    out.push(Effect::Withdrawn { run, step: key });
+                }
+                StepStatus::Enqueued => {
+                    let token = step.token;
+                    out.push(Effect::AskedToStop {
+                        run,
+                        step: key,
+                        token,
+                    });
+                    continue;
+                }
+                _ => continue,
+            }
+            self.step_to(run, no, StepStatus::Cancelled, Some(why.clone()), out)?;
+        }
+        Ok(())
+    }
+}

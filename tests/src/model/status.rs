@@ -1,0 +1,153 @@
+//! The two tables of §6: which status may follow which.
+
+use std::fmt;
+
+/// The status of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the words of §6")]
+pub enum RunStatus {
+    /// It waits in a chain.
+    Pending,
+    Running,
+    /// It is drained, by a cancel or by its deadline.
+    Cancelling,
+    Succeeded,
+    Failed,
+    Halted,
+    Skipped,
+    Cancelled,
+}
+
+impl RunStatus {
+    /// All of them, for tests of the table.
+    pub const ALL: [Self; 8] = [
+        Self::Pending,
+        Self::Running,
+        Self::Cancelling,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Halted,
+        Self::Skipped,
+        Self::Cancelled,
+    ];
+
+    /// No event but a reopening moves it any more.
+    pub fn ended(self) -> bool {
+        !matches!(self, Self::Pending | Self::Running | Self::Cancelling)
+    }
+
+    /// Rule 17: it ended, and what is chained to it cannot start.
+    pub fn ended_otherwise(self) -> bool {
+        self.ended() && self != Self::Succeeded
+    }
+
+    /// §6, in the course of a round.
+    pub fn may_become(self, to: Self) -> bool {
+        use RunStatus::*;
+        match self {
+            Pending => matches!(to, Running | Skipped | Cancelled),
+            Running => matches!(to, Succeeded | Failed | Halted | Cancelling),
+            Cancelling => matches!(to, Cancelled | Failed),
+            Succeeded | Failed | Halted | Skipped | Cancelled => false,
+        }
+    }
+
+    /// §6, by reopening only.
+    pub fn may_reopen_as(self, to: Self) -> bool {
+        use RunStatus::*;
+        match self {
+            Failed | Halted | Cancelled => matches!(to, Running | Pending),
+            Skipped => to == Pending,
+            Pending | Running | Cancelling | Succeeded => false,
+        }
+    }
+}
+
+/// The status of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the words of §6")]
+pub enum StepStatus {
+    Pending,
+    /// A job of it is queued, running, or waiting for its time or its next attempt.
+    Enqueued,
+    /// For a time, a signal or a child; it holds no job.
+    Waiting,
+    Succeeded,
+    Failed,
+    /// Its attempt called `cx.halt()` and succeeded.
+    Halted,
+    Skipped,
+    SkippedByBranch,
+    Cancelled,
+}
+
+impl StepStatus {
+    /// All of them, for tests of the table.
+    pub const ALL: [Self; 9] = [
+        Self::Pending,
+        Self::Enqueued,
+        Self::Waiting,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Halted,
+        Self::Skipped,
+        Self::SkippedByBranch,
+        Self::Cancelled,
+    ];
+
+    /// Rule 9: a run with none but these is over.
+    pub fn ended(self) -> bool {
+        !matches!(self, Self::Pending | Self::Enqueued | Self::Waiting)
+    }
+
+    /// §6, in the course of a round.
+    pub fn may_become(self, to: Self) -> bool {
+        use StepStatus::*;
+        match self {
+            Pending => matches!(
+                to,
+                Enqueued | Waiting | Skipped | SkippedByBranch | Succeeded | Failed | Cancelled
+            ),
+            Enqueued => matches!(to, Waiting | Succeeded | Failed | Halted | Cancelled),
+            Waiting => matches!(to, Succeeded | Failed | Skipped | Cancelled),
+            Succeeded | Failed | Halted | Skipped | SkippedByBranch | Cancelled => false,
+        }
+    }
+
+    /// §6, by reopening only.
+    pub fn may_reopen_as(self, to: Self) -> bool {
+        use StepStatus::*;
+        matches!(self, Failed | Skipped | Cancelled) && to == Pending
+    }
+}
+
+impl fmt::Display for RunStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Cancelling => "cancelling",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Halted => "halted",
+            Self::Skipped => "skipped",
+            Self::Cancelled => "cancelled",
+        })
+    }
+}
+
+impl fmt::Display for StepStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pending => "pending",
+            Self::Enqueued => "enqueued",
+            Self::Waiting => "waiting",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Halted => "halted",
+            Self::Skipped => "skipped",
+            Self::SkippedByBranch => "skipped_by_branch",
+            Self::Cancelled => "cancelled",
+        })
+    }
+}
