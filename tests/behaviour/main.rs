@@ -13,4 +13,5 @@ mod cluster;
 mod harness;
 mod jobs;
 mod migrations;
+mod model;
 mod processes;
