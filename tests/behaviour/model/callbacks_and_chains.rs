@@ -90,9 +90,11 @@ fn rule_17_it_is_skipped_with_its_steps_as_soon_as_one_ended_otherwise() {
     assert_eq!(model.status(next), R::Skipped);
 }
 
+type End = fn(&mut Model, RunId);
+
 #[test]
 fn rule_17_every_end_but_success_skips_what_is_chained() {
-    let endings: [(fn(&mut Model, RunId), R); 3] = [
+    let endings: [(End, R); 3] = [
         (|model, run| drop(model.fail(run, "a")), R::Halted),
         (|model, run| drop(model.cancel(run)), R::Cancelled),
         (

@@ -5,6 +5,7 @@ mod branches;
 mod callbacks_and_chains;
 mod cancelling;
 mod ends;
+mod properties;
 mod reopening;
 mod statuses;
 mod strategies;

@@ -15,7 +15,7 @@ pub(super) fn started(spec: &GraphSpec) -> (Model, RunId) {
 }
 
 /// Short words for a step of a run.
-pub(super) trait Play {
+pub(super) trait Words {
     fn ok(&mut self, run: RunId, step: &str) -> Vec<Effect>;
     fn fail(&mut self, run: RunId, step: &str) -> Vec<Effect>;
     fn choose(&mut self, run: RunId, step: &str, arm: &str) -> Vec<Effect>;
@@ -25,7 +25,7 @@ pub(super) trait Play {
     fn reopen(&mut self, run: RunId, named: &[&str]) -> Vec<Effect>;
 }
 
-impl Play for Model {
+impl Words for Model {
     fn ok(&mut self, run: RunId, step: &str) -> Vec<Effect> {
         self.run_attempt(run, step, Outcome::Success(1))
     }

@@ -82,7 +82,7 @@ fn rule_23_a_timer_waits_from_when_its_upstreams_ended() {
     model.must(Event::Time { ms: 9 });
     assert!(model.apply(&due).is_err());
     model.must(Event::Time { ms: 1 });
-    assert_eq!(model.due(), [due.clone()]);
+    assert_eq!(model.due().first(), Some(&due));
     assert_eq!(released(&model.must(due)), ["b"]);
 }
 

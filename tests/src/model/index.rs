@@ -161,7 +161,8 @@ fn links(spec: &GraphSpec, numbers: &BTreeMap<Key, usize>, nodes: &[Node], no: u
         implied.push(barrier);
     }
     for from in implied {
-        if !links.iter().any(|link| link.from == from) {
+        let held = |link: &Link| link.from == from && (link.gate || step.join == Join::All);
+        if !links.iter().any(held) {
             links.push(Link {
                 from,
                 takes: Takes::Order,

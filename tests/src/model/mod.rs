@@ -20,7 +20,8 @@
 //! | [`input`] | what a step receives (§4, §8) |
 //! | [`allowed`] | whether an ended run is one that the rules allow: told once more, from the end |
 //! | [`play`] | a run played to its end, by a script and an order |
-//! | [`arbitrary`] | random graphs, scripts and orders |
+//! | [`arbitrary`] | random graphs, scripts, orders and histories |
+//! | [`build`], [`sketch`] | graphs by hand, and in a few words |
 //!
 //! Where a rule can be read in two ways the place says "Reading", and
 //! `docs/decisions/0004-reading-of-the-rules.md` says why.
@@ -38,14 +39,18 @@
 //! ```
 
 pub mod advance;
+pub mod allowed;
 pub mod apply;
+pub mod arbitrary;
 pub mod build;
 pub mod cancel;
 pub mod chains;
 pub mod event;
 pub mod index;
 pub mod input;
+pub mod play;
 pub mod reopen;
+pub mod sketch;
 pub mod status;
 pub mod waits;
 pub mod world;

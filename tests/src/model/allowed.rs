@@ -1,0 +1,279 @@
+//! Whether a run may have ended so: rules 9 and 12 to 14 (with 17, 18, 20 and §8 where they meet) told
+//! from the end.
+//!
+//! Nothing here steps. It looks at an ended run of one round, step by step, and asks of each: do the
+//! rules know a reason for this status? It reads the graph by itself, so that a mistake in
+//! [`Index`](super::Index) or in the stepping shows. An engine's rows can be put in as well as the model's.
+
+use std::collections::BTreeSet;
+
+use pipeline::graph::spec::{Edge, GraphSpec, Join, StepKind, StepSpec, Strategy, Takes};
+
+use super::event::RunId;
+use super::status::{RunStatus, StepStatus};
+use super::world::{Drain, Model, Value};
+
+/// A run that has ended, in its first round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// Its status.
+    pub status: RunStatus,
+    /// Why it was drained, if it was.
+    pub drain: Option<Drain>,
+    /// Whether Halt was triggered.
+    pub halt_triggered: bool,
+    /// Its steps, in the order of the graph.
+    pub steps: Vec<StepEnd>,
+}
+
+/// A step that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepEnd {
+    /// Its status.
+    pub status: StepStatus,
+    /// Of a deciding step, the arm.
+    pub chosen: Option<String>,
+}
+
+impl End {
+    /// How a run of the model has ended.
+    pub fn of(model: &Model, run: RunId) -> Self {
+        let run = model.run(run);
+        let step = |step: &super::world::Step| StepEnd {
+            status: step.status,
+            chosen: match &step.value {
+                Some(Value::Arm(arm)) => Some(arm.clone()),
+                _ => None,
+            },
+        };
+        Self {
+            status: run.status,
+            drain: run.drain,
+            halt_triggered: run.halt_triggered,
+            steps: run.steps.iter().map(step).collect(),
+        }
+    }
+}
+
+/// Says what the rules do not allow in this end.
+pub fn allowed(spec: &GraphSpec, end: &End) -> Result<(), String> {
+    let view = View { spec, end };
+    for no in 0..spec.steps.len() {
+        view.step(no)
+            .map_err(|why| format!("step {}: {why}", spec.steps[no].key))?;
+    }
+    view.halt_flag()?;
+    view.run()
+}
+
+struct View<'a> {
+    spec: &'a GraphSpec,
+    end: &'a End,
+}
+
+impl View<'_> {
+    fn number(&self, key: &str) -> usize {
+        let found = self.spec.steps.iter().position(|step| step.key == key);
+        found.expect("a valid graph names only its own steps")
+    }
+
+    fn status(&self, key: &str) -> StepStatus {
+        self.end.steps[self.number(key)].status
+    }
+
+    fn step(&self, no: usize) -> Result<(), &'static str> {
+        let step = &self.spec.steps[no];
+        match self.end.steps[no].status {
+            StepStatus::Pending | StepStatus::Enqueued | StepStatus::Waiting => {
+                Err("the run ended and it did not (rule 9)")
+            }
+            StepStatus::SkippedByBranch => check(
+                self.not_chosen(step) || self.has_no_failure(step),
+                "nothing put it on a path that was not taken (rule 12)",
+            ),
+            StepStatus::Skipped => check(
+                self.swept(no) || (self.blocked(step) && self.before_its_arm(no)),
+                "nothing skipped it (rules 12, 13, 14, 20)",
+            ),
+            StepStatus::Cancelled => check(
+                self.end.drain.is_some(),
+                "nobody cancelled the run (rule 18)",
+            ),
+            StepStatus::Succeeded | StepStatus::Failed | StepStatus::Halted => self.started(no),
+        }
+    }
+
+    /// What ran was ready: its arms chosen, its edges satisfied.
+    fn started(&self, no: usize) -> Result<(), &'static str> {
+        let step = &self.spec.steps[no];
+        let resolved = matches!(step.kind, StepKind::Barrier | StepKind::Merge { .. });
+        let status = self.end.steps[no].status;
+        check(
+            !self.not_chosen(step),
+            "it ran, and its arm was not chosen (rule 12)",
+        )?;
+        check(
+            !self.has_no_failure(step) && !self.blocked(step),
+            "it ran, and its upstreams did not let it (rules 12, 20)",
+        )?;
+        check(
+            !resolved || status == StepStatus::Succeeded,
+            "it is resolved by the coordinator and cannot fail (§8)",
+        )
+    }
+
+    /// Its own strategy, else the pipeline's (rule 13); none but Continue to ignore a branch (§8).
+    fn strategy(&self, step: &StepSpec) -> Strategy {
+        let strategy = match (step.optional, step.strategy) {
+            (true, _) => Strategy::Ignore,
+            (false, own) => own.unwrap_or(self.spec.strategy),
+        };
+        let decides = matches!(step.kind, StepKind::Branch { .. });
+        if decides && strategy == Strategy::Ignore {
+            return Strategy::Continue;
+        }
+        strategy
+    }
+
+    /// Its arm, or one around it, was not chosen.
+    fn not_chosen(&self, step: &StepSpec) -> bool {
+        let Some(arm) = &step.arm else {
+            return false;
+        };
+        let branch = self.number(&arm.branch);
+        let decided = &self.end.steps[branch];
+        match decided.status {
+            StepStatus::Succeeded if decided.chosen.as_ref() != Some(&arm.arm) => true,
+            StepStatus::SkippedByBranch => true,
+            _ => self.not_chosen(&self.spec.steps[branch]),
+        }
+    }
+
+    /// It comes after a failure that did not happen.
+    fn has_no_failure(&self, step: &StepSpec) -> bool {
+        let mut failures = step
+            .after
+            .iter()
+            .filter(|edge| edge.takes == Takes::Failure);
+        failures.any(|edge| self.status(&edge.step) != StepStatus::Failed)
+    }
+
+    /// An edge of it is broken, or nothing that it would take any of succeeded.
+    fn blocked(&self, step: &StepSpec) -> bool {
+        let broken = |edge: &&Edge| edge.takes != Takes::Failure && self.breaks(&edge.step);
+        match step.join {
+            Join::All => step.after.iter().any(|edge| broken(&edge)),
+            Join::Any => {
+                let (gates, any): (Vec<&Edge>, Vec<&Edge>) =
+                    step.after.iter().partition(|edge| self.gate(edge, step));
+                let succeeded = |edge: &&Edge| self.status(&edge.step) == StepStatus::Succeeded;
+                gates.iter().any(broken) || !any.iter().any(succeeded)
+            }
+        }
+    }
+
+    fn breaks(&self, upstream: &str) -> bool {
+        let step = &self.spec.steps[self.number(upstream)];
+        match self.status(upstream) {
+            StepStatus::Skipped | StepStatus::Cancelled => true,
+            StepStatus::Failed => self.strategy(step) != Strategy::Ignore,
+            _ => false,
+        }
+    }
+
+    fn gate(&self, edge: &Edge, step: &StepSpec) -> bool {
+        let from = &self.spec.steps[self.number(&edge.step)];
+        let around = |step: &StepSpec| step.arm.as_ref().map(|arm| arm.branch.clone());
+        let mut branch = around(step);
+        while let Some(key) = branch {
+            if key == edge.step && edge.takes == Takes::Order {
+                return true;
+            }
+            branch = around(&self.spec.steps[self.number(&key)]);
+        }
+        matches!(from.kind, StepKind::Barrier)
+    }
+
+    /// Rules 13 and 14: some step failed under Halt, or halted, that did not need this one to end.
+    fn swept(&self, no: usize) -> bool {
+        let step = &self.spec.steps[no];
+        (0..self.spec.steps.len()).any(|by| {
+            let sweeps = match self.end.steps[by].status {
+                StepStatus::Halted => true,
+                StepStatus::Failed => {
+                    self.strategy(&self.spec.steps[by]) == Strategy::Halt && !self.exempt(step)
+                }
+                _ => false,
+            };
+            sweeps && by != no && !self.needs(by).contains(&no)
+        })
+    }
+
+    /// Rule 12: `after_failure`, and what depends on nothing else.
+    fn exempt(&self, step: &StepSpec) -> bool {
+        let after = &step.after;
+        let exempt = |edge: &Edge| self.exempt(&self.spec.steps[self.number(&edge.step)]);
+        after.iter().any(|edge| edge.takes == Takes::Failure)
+            || (!after.is_empty() && after.iter().all(exempt))
+    }
+
+    /// Its arm was chosen, or the sweep of an upstream decided it before its branch was decided.
+    fn before_its_arm(&self, no: usize) -> bool {
+        !self.not_chosen(&self.spec.steps[no]) || self.needs(no).iter().any(|up| self.swept(*up))
+    }
+
+    /// The steps that had ended when this one began. What was skipped may have been swept while
+    /// its upstreams went on, and an arm that was not chosen needed its branch only.
+    fn needs(&self, no: usize) -> BTreeSet<usize> {
+        let mut needed = BTreeSet::new();
+        let mut open = vec![no];
+        while let Some(at) = open.pop() {
+            let step = &self.spec.steps[at];
+            let swept = at != no && self.end.steps[at].status == StepStatus::Skipped;
+            let upstreams: Vec<&str> = match &step.arm {
+                _ if swept => Vec::new(),
+                Some(arm) if self.not_chosen(step) && at != no => vec![&arm.branch],
+                _ => {
+                    let sure = |edge: &&Edge| step.join == Join::All || self.gate(edge, step);
+                    let edges = step.after.iter().filter(sure);
+                    edges.map(|edge| &*edge.step).collect()
+                }
+            };
+            let numbers = upstreams.into_iter().map(|key| self.number(key));
+            open.extend(numbers.filter(|number| needed.insert(*number)));
+        }
+        needed
+    }
+
+    /// Rule 13: the flag is set by a failure under Halt, and by nothing else.
+    fn halt_flag(&self) -> Result<(), String> {
+        let halting = |(step, end): (&StepSpec, &StepEnd)| {
+            end.status == StepStatus::Failed && self.strategy(step) == Strategy::Halt
+        };
+        let halted = self.spec.steps.iter().zip(&self.end.steps).any(halting);
+        // A failure while the run is drained halts nothing.
+        let right = self.end.halt_triggered == halted || (self.end.drain.is_some() && halted);
+        let flag = self.end.halt_triggered;
+        check(right, "").map_err(|_| format!("halt_triggered is {flag} (rule 13)"))
+    }
+
+    /// Rule 9.
+    fn run(&self) -> Result<(), String> {
+        let counted =
+            |(step, end): (&StepSpec, &StepEnd)| end.status == StepStatus::Failed && !step.optional;
+        let failed = self.spec.steps.iter().zip(&self.end.steps).any(counted);
+        let right = match (self.end.drain, failed, self.end.halt_triggered) {
+            (Some(Drain::Deadline), _, _) => RunStatus::Failed,
+            (Some(Drain::Cancel), _, _) => RunStatus::Cancelled,
+            (None, false, _) => RunStatus::Succeeded,
+            (None, true, true) => RunStatus::Halted,
+            (None, true, false) => RunStatus::Failed,
+        };
+        let found = self.end.status;
+        check(found == right, "").map_err(|_| format!("the run is {found}, not {right} (rule 9)"))
+    }
+}
+
+fn check(right: bool, otherwise: &'static str) -> Result<(), &'static str> {
+    if right { Ok(()) } else { Err(otherwise) }
+}

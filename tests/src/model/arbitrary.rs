@@ -1,0 +1,400 @@
+//! Random valid graphs, scripts, orders and whole histories, for the model and for the engine.
+//!
+//! ```no_run
+//! use proptest::prelude::*;
+//! use tests::model::arbitrary::{Knobs, history};
+//!
+//! proptest!(|(history in history(Knobs::ALL))| {
+//!     for event in &history.events { /* do it to Postgres and to a `Model`, compare */ }
+//! });
+//! ```
+
+use pipeline::graph::spec::{GraphSpec, StepKind, Strategy as OnFailure, Takes};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::build::{self, Node};
+use super::event::{Event, Outcome};
+use super::play::{Order, Play, Script};
+use super::sketch::Sketch;
+use super::world::Model;
+
+/// What may occur in a graph and in its script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Knobs {
+    /// The strategy Halt.
+    pub halt: bool,
+    /// Attempts that call `cx.halt()`.
+    pub cx_halt: bool,
+    /// `after_any`.
+    pub any: bool,
+    /// Timers, signals, children, lists, and jobs that return pipelines.
+    pub waits: bool,
+    /// Edges out of an arm other than by its merge.
+    pub out_of_arms: bool,
+    /// Blocks (steps or branches) at the top level.
+    pub blocks: usize,
+}
+
+impl Knobs {
+    /// Everything.
+    pub const ALL: Self = Self {
+        halt: true,
+        cx_halt: true,
+        any: true,
+        waits: true,
+        out_of_arms: true,
+        blocks: 8,
+    };
+
+    /// Nothing that makes a result depend on the order of ends.
+    pub const ORDER_FREE: Self = Self {
+        halt: false,
+        cx_halt: false,
+        any: false,
+        ..Self::ALL
+    };
+
+    /// Jobs, branches and barriers only: what the coordinator knows before there are waits.
+    pub const JOBS: Self = Self {
+        waits: false,
+        ..Self::ALL
+    };
+}
+
+/// The numbers that a step is made of.
+#[derive(Debug, Clone)]
+struct Seed {
+    kind: u8,
+    strategy: u8,
+    takes: u8,
+    upstreams: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+enum Block {
+    Step(Seed),
+    Branch(Seed, Vec<Vec<Block>>),
+    Barrier,
+}
+
+fn seed() -> impl Strategy<Value = Seed> {
+    let parts = (
+        any::<u8>(),
+        any::<u8>(),
+        any::<u8>(),
+        vec(any::<u8>(), 0..4),
+    );
+    parts.prop_map(|(kind, strategy, takes, upstreams)| Seed {
+        kind,
+        strategy,
+        takes,
+        upstreams,
+    })
+}
+
+fn blocks(knobs: Knobs) -> impl Strategy<Value = Vec<Block>> {
+    let step = || seed().prop_map(Block::Step);
+    let branch = |inner| {
+        let arms = vec(vec(inner, 0..3), 1..4);
+        (seed(), arms).prop_map(|(seed, arms)| Block::Branch(seed, arms))
+    };
+    let inner = prop_oneof![6 => step(), 1 => branch(step().boxed())];
+    let outer = branch(inner.boxed());
+    let top = prop_oneof![7 => step(), 2 => outer, 1 => Just(Block::Barrier)];
+    vec(top, 1..=knobs.blocks)
+}
+
+/// A valid graph: layers, branches (nested, empty), barriers, error paths, strategies at both levels.
+pub fn graph(knobs: Knobs) -> impl Strategy<Value = Sketch> {
+    (blocks(knobs), any::<u8>()).prop_map(move |(blocks, number)| {
+        let strategy = match number % 3 {
+            0 if knobs.halt => OnFailure::Halt,
+            1 => OnFailure::Ignore,
+            _ => OnFailure::Continue,
+        };
+        Sketch(Weave::new(knobs, strategy).graph(&blocks))
+    })
+}
+
+/// How attempts end.
+pub fn script(knobs: Knobs) -> impl Strategy<Value = Script> {
+    vec(any::<u8>(), 40).prop_map(move |fates| Script {
+        fates,
+        halts: knobs.cx_halt,
+        children: knobs.waits,
+        good_from: u32::MAX,
+    })
+}
+
+/// What comes first.
+pub fn order() -> impl Strategy<Value = Order> {
+    vec(any::<u16>(), 0..120).prop_map(Order)
+}
+
+/// A run from its start to its end, as the events that the model accepted: ends in some order, with
+/// redeliveries, late ends of jobs that were taken over, and, in some, a cancel.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// The graph.
+    pub spec: Sketch,
+    /// What happens to it: the first starts it.
+    pub events: Vec<Event>,
+}
+
+/// Random histories of one run.
+pub fn history(knobs: Knobs) -> impl Strategy<Value = History> {
+    let parts = (graph(knobs), script(knobs), order(), any::<bool>());
+    parts.prop_map(|(spec, script, order, cancel)| {
+        let mut play = Play::new(Model::new(&spec), &script, &order);
+        let run = play.start();
+        loop {
+            match play.number() % 16 {
+                0 => disturb(&mut play),
+                1 if cancel => drop(play.apply(Event::Cancel { run })),
+                _ => {}
+            }
+            if !play.go_on() {
+                break;
+            }
+        }
+        let events = play.log.into_iter().map(|(event, _)| event).collect();
+        History { spec, events }
+    })
+}
+
+/// A job is taken over and its first worker's end comes late, or an end comes again.
+pub fn disturb(play: &mut Play) {
+    let ends: Vec<Event> = play
+        .log
+        .iter()
+        .map(|(event, _)| event)
+        .filter(|event| matches!(event, Event::Ended { .. }))
+        .cloned()
+        .collect();
+    let enabled = play.enabled().into_iter();
+    let running = enabled.filter(|event| matches!(event, Event::Ended { .. }));
+    let running: Vec<Event> = running.collect();
+    if let Some(Event::Ended {
+        run, step, token, ..
+    }) = running.first().cloned()
+    {
+        let taken_over = Event::Taken {
+            run,
+            step: step.clone(),
+        };
+        if play.apply(taken_over).is_ok() {
+            let outcome = Outcome::Failed;
+            let late = Event::Ended {
+                run,
+                step,
+                token,
+                outcome,
+            };
+            play.apply(late).expect("a late end is no error");
+        }
+    }
+    if let Some(again) = ends.last() {
+        play.apply(again.clone()).expect("a second end is no error");
+    }
+}
+
+/// Weaves blocks into a graph.
+struct Weave {
+    knobs: Knobs,
+    strategy: OnFailure,
+    nodes: Vec<Node>,
+    /// What a step may come after.
+    seen: Vec<Seen>,
+    /// The arm we are in.
+    arm: Option<(String, String)>,
+    phase: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Seen {
+    key: String,
+    /// Its value is sure, if what comes after it runs.
+    sure: bool,
+    can_fail: bool,
+    decides: bool,
+}
+
+impl Weave {
+    fn new(knobs: Knobs, strategy: OnFailure) -> Self {
+        Self {
+            knobs,
+            strategy,
+            nodes: Vec::new(),
+            seen: Vec::new(),
+            arm: None,
+            phase: 0,
+        }
+    }
+
+    fn graph(mut self, blocks: &[Block]) -> GraphSpec {
+        for block in blocks {
+            self.block(block);
+        }
+        let barrier = |node: &Node| matches!(node.0.kind, StepKind::Barrier);
+        if self.nodes.last().is_some_and(barrier) {
+            self.nodes.pop();
+        }
+        if self.nodes.is_empty() {
+            self.nodes.push(build::job("only"));
+        }
+        build::under(self.strategy, self.nodes)
+    }
+
+    /// The step that stands for the block, if it is sure to have a value.
+    fn block(&mut self, block: &Block) -> Option<String> {
+        match block {
+            Block::Step(seed) => self.step(seed),
+            Block::Branch(seed, arms) => self.branch(seed, arms),
+            Block::Barrier => {
+                if self.nodes.len() > self.phase {
+                    let key = self.key("barrier");
+                    self.nodes.push(build::barrier(&key));
+                    self.phase = self.nodes.len();
+                }
+                None
+            }
+        }
+    }
+
+    fn key(&self, kind: &str) -> String {
+        format!("{kind}{}", self.nodes.len())
+    }
+
+    fn step(&mut self, seed: &Seed) -> Option<String> {
+        let failing: Vec<&Seen> = self.seen.iter().filter(|seen| seen.can_fail).collect();
+        let sure: Vec<&Seen> = self
+            .seen
+            .iter()
+            .filter(|seen| seen.sure && !seen.decides)
+            .collect();
+        let mut optional = seed.strategy % 7 == 6;
+        let mut is_sure = true;
+        let node = match seed.kind % 16 {
+            14 | 15 if !failing.is_empty() => {
+                let of = failing[usize::from(seed.takes) % failing.len()];
+                is_sure = false;
+                build::job(&self.key("error")).after_failure(&of.key)
+            }
+            13 if self.knobs.any && !sure.is_empty() => {
+                let pick = |number: &u8| &*sure[usize::from(*number) % sure.len()].key;
+                let mut of: Vec<&str> = seed.upstreams.iter().map(pick).collect();
+                of.push(&sure[0].key);
+                of.sort_unstable();
+                of.dedup();
+                build::job(&self.key("any")).after_any(&of)
+            }
+            kind => self.follow(self.plain(kind), seed),
+        };
+        let can_fail = !matches!(
+            node.0.kind,
+            StepKind::Timer { .. } | StepKind::Signal { .. }
+        );
+        optional &= can_fail;
+        let own = self.own(seed).filter(|_| can_fail && !optional);
+        is_sure &= !optional && own.unwrap_or(self.strategy) != OnFailure::Ignore;
+        let key = self.add(node, own, optional);
+        self.see(&key, is_sure, can_fail);
+        is_sure.then_some(key)
+    }
+
+    fn plain(&self, kind: u8) -> Node {
+        match kind {
+            12 if self.knobs.waits => build::timer(&self.key("timer"), 10),
+            11 if self.knobs.waits => build::signal(&self.key("signal"), "go", Some(20)),
+            10 if self.knobs.waits => build::child(&self.key("child")),
+            9 if self.knobs.waits => build::each(&self.key("each")),
+            _ => build::job(&self.key("job")),
+        }
+    }
+
+    fn own(&self, seed: &Seed) -> Option<OnFailure> {
+        match seed.strategy % 7 {
+            0 => Some(OnFailure::Continue),
+            1 => Some(OnFailure::Ignore),
+            2 if self.knobs.halt => Some(OnFailure::Halt),
+            _ => None,
+        }
+    }
+
+    fn follow(&self, mut node: Node, seed: &Seed) -> Node {
+        let mut used = Vec::new();
+        for number in &seed.upstreams {
+            if self.seen.is_empty() {
+                break;
+            }
+            let of = &self.seen[usize::from(*number) % self.seen.len()];
+            let takes = match (seed.takes % 3, of.sure) {
+                (0, _) => Takes::Order,
+                (_, true) => Takes::Value,
+                (_, false) => Takes::Maybe,
+            };
+            if !used.contains(&of.key) {
+                used.push(of.key.clone());
+                node = node.takes(&of.key, takes);
+            }
+        }
+        node
+    }
+
+    fn branch(&mut self, seed: &Seed, arms: &[Vec<Block>]) -> Option<String> {
+        let names: Vec<String> = (0..arms.len()).map(|no| format!("arm{no}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let key = self.key("branch");
+        let decides = self.follow(build::branch(&key, &names), seed);
+        let own = self.own(seed).filter(|own| *own != OnFailure::Ignore);
+        self.add(decides, own, false);
+        self.see(&key, true, true);
+        let mut values = Vec::new();
+        for (name, blocks) in names.iter().zip(arms) {
+            let value = self.arm(&key, name, blocks);
+            values.extend(value.map(|value| (*name, value)));
+        }
+        let all = values.len() == arms.len();
+        let values: Vec<(&str, &str)> = values.iter().map(|(arm, step)| (*arm, &**step)).collect();
+        let merge = build::merge(&self.key("merge"), &key, &values);
+        let merge = self.add(merge, None, false);
+        self.see(&merge, all, false);
+        all.then_some(merge)
+    }
+
+    fn arm(&mut self, branch: &str, arm: &str, blocks: &[Block]) -> Option<String> {
+        let outside = self.seen.len();
+        let around = self.arm.replace((branch.to_owned(), arm.to_owned()));
+        let values: Vec<Option<String>> = blocks.iter().map(|block| self.block(block)).collect();
+        self.arm = around;
+        if self.knobs.out_of_arms {
+            self.seen[outside..]
+                .iter_mut()
+                .for_each(|seen| seen.sure = false);
+        } else {
+            self.seen.truncate(outside);
+        }
+        values.into_iter().next_back().flatten()
+    }
+
+    fn add(&mut self, mut node: Node, own: Option<OnFailure>, optional: bool) -> String {
+        node.0.strategy = own;
+        node.0.optional = optional;
+        if let Some((branch, arm)) = &self.arm {
+            node = node.arm(branch, arm);
+        }
+        let key = node.0.key.clone();
+        self.nodes.push(node);
+        key
+    }
+
+    fn see(&mut self, key: &str, sure: bool, can_fail: bool) {
+        self.seen.push(Seen {
+            key: key.to_owned(),
+            sure,
+            can_fail,
+            decides: key.starts_with("branch"),
+        });
+    }
+}
