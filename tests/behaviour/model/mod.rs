@@ -4,6 +4,8 @@
 mod branches;
 mod callbacks_and_chains;
 mod cancelling;
+mod chain_properties;
+mod coverage;
 mod ends;
 mod properties;
 mod reopening;
