@@ -267,7 +267,7 @@ impl Weave {
     }
 
     fn step(&mut self, seed: &Seed) -> Option<String> {
-        let failing: Vec<&Seen> = self.seen.iter().filter(|seen| seen.can_fail).collect();
+        let failing = self.failing(seed);
         let sure: Vec<&Seen> = self
             .seen
             .iter()
@@ -275,13 +275,12 @@ impl Weave {
             .collect();
         let mut optional = seed.strategy % 7 == 6;
         let mut is_sure = true;
-        let node = match seed.kind % 16 {
-            14 | 15 if !failing.is_empty() => {
-                let of = failing[usize::from(seed.takes) % failing.len()];
+        let node = match (seed.kind % 16, failing) {
+            (14 | 15, Some(of)) => {
                 is_sure = false;
-                build::job(&self.key("error")).after_failure(&of.key)
+                build::job(&self.key("error")).after_failure(&of)
             }
-            13 if self.knobs.any && !sure.is_empty() => {
+            (13, _) if self.knobs.any && !sure.is_empty() => {
                 let pick = |number: &u8| &*sure[usize::from(*number) % sure.len()].key;
                 let mut of: Vec<&str> = seed.upstreams.iter().map(pick).collect();
                 of.push(&sure[0].key);
@@ -289,7 +288,7 @@ impl Weave {
                 of.dedup();
                 build::job(&self.key("any")).after_any(&of)
             }
-            kind => self.follow(self.plain(kind), seed),
+            (kind, _) => self.follow(self.plain(kind), seed),
         };
         let can_fail = !matches!(
             node.0.kind,
@@ -301,6 +300,13 @@ impl Weave {
         let key = self.add(node, own, optional);
         self.see(&key, is_sure, can_fail);
         is_sure.then_some(key)
+    }
+
+    /// A step before whose failure something can follow.
+    fn failing(&self, seed: &Seed) -> Option<String> {
+        let failing: Vec<&Seen> = self.seen.iter().filter(|seen| seen.can_fail).collect();
+        let of = failing.get(usize::from(seed.takes) % failing.len().max(1))?;
+        Some(of.key.clone())
     }
 
     fn plain(&self, kind: u8) -> Node {
@@ -346,16 +352,22 @@ impl Weave {
         let names: Vec<String> = (0..arms.len()).map(|no| format!("arm{no}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let key = self.key("branch");
-        let decides = self.follow(build::branch(&key, &names), seed);
+        let decides = build::branch(&key, &names);
+        let failing = self.failing(seed).filter(|_| seed.kind % 8 == 7);
+        let asked = failing.is_none();
+        let decides = match failing {
+            Some(of) => decides.after_failure(&of),
+            None => self.follow(decides, seed),
+        };
         let own = self.own(seed).filter(|own| *own != OnFailure::Ignore);
         self.add(decides, own, false);
-        self.see(&key, true, true);
+        self.see(&key, asked, true);
         let mut values = Vec::new();
         for (name, blocks) in names.iter().zip(arms) {
             let value = self.arm(&key, name, blocks);
             values.extend(value.map(|value| (*name, value)));
         }
-        let all = values.len() == arms.len();
+        let all = asked && values.len() == arms.len();
         let values: Vec<(&str, &str)> = values.iter().map(|(arm, step)| (*arm, &**step)).collect();
         let merge = build::merge(&self.key("merge"), &key, &values);
         let merge = self.add(merge, None, false);
