@@ -1,23 +1,12 @@
-//! Random valid graphs, scripts, orders and whole histories, for the model and for the engine.
-//!
-//! ```no_run
-//! use proptest::prelude::*;
-//! use tests::model::arbitrary::{Knobs, history};
-//!
-//! proptest!(|(history in history(Knobs::ALL))| {
-//!     for event in &history.events { /* do it to Postgres and to a `Model`, compare */ }
-//! });
-//! ```
+//! Random valid graphs, scripts and orders, for the model and for the engine.
 
 use pipeline::graph::spec::{GraphSpec, StepKind, Strategy as OnFailure, Takes};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::build::{self, Node};
-use super::event::{Event, Outcome};
-use super::play::{Order, Play, Script};
+use super::play::{Order, Script};
 use super::sketch::Sketch;
-use super::world::Model;
 
 /// What may occur in a graph and in its script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,73 +119,6 @@ pub fn script(knobs: Knobs) -> impl Strategy<Value = Script> {
 /// What comes first.
 pub fn order() -> impl Strategy<Value = Order> {
     vec(any::<u16>(), 0..120).prop_map(Order)
-}
-
-/// A run from its start to its end, as the events that the model accepted: ends in some order, with
-/// redeliveries, late ends of jobs that were taken over, and, in some, a cancel.
-#[derive(Debug, Clone)]
-pub struct History {
-    /// The graph.
-    pub spec: Sketch,
-    /// What happens to it: the first starts it.
-    pub events: Vec<Event>,
-}
-
-/// Random histories of one run.
-pub fn history(knobs: Knobs) -> impl Strategy<Value = History> {
-    let parts = (graph(knobs), script(knobs), order(), any::<bool>());
-    parts.prop_map(|(spec, script, order, cancel)| {
-        let mut play = Play::new(Model::new(&spec), &script, &order);
-        let run = play.start();
-        loop {
-            match play.number() % 16 {
-                0 => disturb(&mut play),
-                1 if cancel => drop(play.apply(Event::Cancel { run })),
-                _ => {}
-            }
-            if !play.go_on() {
-                break;
-            }
-        }
-        let events = play.log.into_iter().map(|(event, _)| event).collect();
-        History { spec, events }
-    })
-}
-
-/// A job is taken over and its first worker's end comes late, or an end comes again.
-pub fn disturb(play: &mut Play) {
-    let ends: Vec<Event> = play
-        .log
-        .iter()
-        .map(|(event, _)| event)
-        .filter(|event| matches!(event, Event::Ended { .. }))
-        .cloned()
-        .collect();
-    let enabled = play.enabled().into_iter();
-    let running = enabled.filter(|event| matches!(event, Event::Ended { .. }));
-    let running: Vec<Event> = running.collect();
-    if let Some(Event::Ended {
-        run, step, token, ..
-    }) = running.first().cloned()
-    {
-        let taken_over = Event::Taken {
-            run,
-            step: step.clone(),
-        };
-        if play.apply(taken_over).is_ok() {
-            let outcome = Outcome::Failed;
-            let late = Event::Ended {
-                run,
-                step,
-                token,
-                outcome,
-            };
-            play.apply(late).expect("a late end is no error");
-        }
-    }
-    if let Some(again) = ends.last() {
-        play.apply(again.clone()).expect("a second end is no error");
-    }
 }
 
 /// Weaves blocks into a graph.

@@ -20,7 +20,8 @@
 //! | [`input`] | what a step receives (§4, §8) |
 //! | [`allowed`] | whether an ended run is one that the rules allow: told once more, from the end |
 //! | [`play`] | a run played to its end, by a script and an order |
-//! | [`arbitrary`] | random graphs, scripts, orders and histories |
+//! | [`arbitrary`] | random graphs, scripts and orders |
+//! | [`histories`] | whole random histories, of one run and of several in chains |
 //! | [`build`], [`sketch`] | graphs by hand, and in a few words |
 //!
 //! Where a rule can be read in two ways the place says "Reading", and
@@ -46,6 +47,7 @@ pub mod build;
 pub mod cancel;
 pub mod chains;
 pub mod event;
+pub mod histories;
 pub mod index;
 pub mod input;
 pub mod play;

@@ -178,6 +178,11 @@ impl Play {
         usize::from(number)
     }
 
+    /// The order says nothing any more.
+    pub fn is_out_of_numbers(&self) -> bool {
+        self.at >= self.order.0.len()
+    }
+
     /// Lets the next thing happen. False: nothing could.
     pub fn go_on(&mut self) -> bool {
         let mut enabled = self.enabled();

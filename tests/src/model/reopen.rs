@@ -63,6 +63,12 @@ impl Model {
         Ok(())
     }
 
+    /// Whether a step failed under Ignore: only when it is named is it reopened.
+    pub fn is_ignored(&self, run: RunId, step: &str) -> bool {
+        let no = self.runs[run.0].graph.number(step);
+        no.is_some_and(|no| self.failure_was_ignored(run, no))
+    }
+
     fn failure_was_ignored(&self, run: RunId, no: usize) -> bool {
         let here = &self.runs[run.0];
         here.steps[no].status == StepStatus::Failed
