@@ -41,7 +41,8 @@ pub(crate) struct Link {
 }
 
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Not so long that a lease of a few seconds is lost to our own patience.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Link {
     pub(crate) fn new(pool: PgPool) -> Self {
