@@ -103,6 +103,26 @@ async fn a_deadlock_fails_the_test_that_had_it() {
 }
 
 #[tokio::test]
+async fn a_row_that_must_not_be_fails_the_test_that_left_it() {
+    let outcome = try_with_database(Keep::No, async |db| {
+        sqlx::query(
+            "insert into pipeline.batch_sets (id, created_at, total) values (7, pipeline.now(), 1)",
+        )
+        .execute(db.pool())
+        .await
+        .unwrap();
+    })
+    .await;
+    let Err((Failure::Left(what), None)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(
+        what.contains("batch 7 counts 1 live jobs and has 0"),
+        "{what}"
+    );
+}
+
+#[tokio::test]
 async fn databases_of_a_killed_process_are_swept_up_and_those_of_a_living_one_are_not() {
     let prefix = "pipeline_test_sweep";
     let living = Staying::spawn(&["scratch", prefix, template().await]);

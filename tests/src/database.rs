@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use local_postgres::Scratch;
-use sqlx::PgPool;
 use sqlx::postgres::{PgConnection, PgPoolOptions};
+use sqlx::{Connection as _, PgPool};
 
 use crate::shared::{CONNECTIONS, Shared, shared};
+
+const INVARIANTS: &str = include_str!("invariants.sql");
 
 /// One statement each, so that nobody sees half of it.
 const MOVE_CLOCK: &str = "
@@ -94,7 +96,8 @@ pub enum Failure {
 ///
 /// # Panics
 ///
-/// When the test does, or when it leaves behind what must not be: a deadlock.
+/// When the test does, or when it leaves behind what must not be: a deadlock, or a row that
+/// `invariants.sql` finds.
 pub async fn with_database(test: impl AsyncFnOnce(&Database)) {
     let keep = match std::env::var_os("PIPELINE_KEEP_TEST_DATABASE") {
         Some(value) if !value.is_empty() && value != "0" => Keep::IfFailed,
@@ -171,9 +174,11 @@ async fn remove(shared: &Shared, database: &Database) {
 }
 
 /// What must hold after every test.
-///
-/// `invariants.sql` will be run here, once there are tables that it can be said of.
 async fn check(shared: &Shared, database: &Database) -> Result<(), String> {
+    let problems = problems(database).await.map_err(|e| e.to_string())?;
+    if !problems.is_empty() {
+        return Err(format!("{}: {}", database.name(), problems.join("; ")));
+    }
     let mut admin = shared
         .claim
         .server()
@@ -190,6 +195,24 @@ async fn check(shared: &Shared, database: &Database) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// What `invariants.sql` finds, in a database that has our tables: a test may have dropped them.
+async fn problems(database: &Database) -> Result<Vec<String>, sqlx::Error> {
+    let mut connection = PgConnection::connect_with(&database.scratch.options).await?;
+    let has_tables: bool = sqlx::query_scalar("select to_regclass('pipeline.jobs') is not null")
+        .fetch_one(&mut connection)
+        .await?;
+    let problems: Vec<(String, String)> = if has_tables {
+        let found = format!("select problem, subject::text from ({INVARIANTS}) as found");
+        let found = sqlx::query_as(sqlx::AssertSqlSafe(found));
+        found.fetch_all(&mut connection).await?
+    } else {
+        Vec::new()
+    };
+    connection.close().await?;
+    let said = |(problem, subject)| format!("{problem}: {subject}");
+    Ok(problems.into_iter().map(said).collect())
 }
 
 /// The server counts a deadlock at the latest when the session that had it ends: so wait for that.
