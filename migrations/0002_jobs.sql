@@ -38,7 +38,7 @@ create table pipeline.jobs (
     -- What no claim could take would stop the queue behind it.
     constraint waiting_has_attempts check
         (status not in ('later', 'ready') or (0 <= attempt and attempt < attempts)),
-    constraint run_at_is_a_time check (isfinite(run_at) and run_at < '262142-01-01 00:00:00+00')
+    constraint run_at_is_a_time check (isfinite(run_at) and run_at < '262143-01-01 00:00:00+00')
 );
 
 create index jobs_ready on pipeline.jobs (queue, priority desc, run_at, id) where status = 'ready';

@@ -315,7 +315,7 @@ async fn an_output_that_cannot_be_stored_fails_the_job_and_says_why() {
         ] {
             let job = client(db).enqueue(job).await.unwrap();
             let job = ended(db, job.id).await;
-            assert_eq!((job.status, job.attempt), (JobStatus::Discarded, 1));
+            assert_eq!((job.status, job.attempt), (JobStatus::Failed, 1));
             assert_eq!(job.error_class.as_deref(), Some("BadOutput"));
             assert_eq!(job.error_message.as_deref(), Some(message));
         }
