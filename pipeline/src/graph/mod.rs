@@ -1,3 +1,23 @@
 //! The graph: building, validating, compiling, drawing. Pure, no I/O.
+//!
+//! A declaration comes to a [`spec::GraphSpec`], which says what was declared and nothing else; JSON
+//! is read into one too. [`Graph::compile`] judges it, with every [`Problem`] at once, and numbers
+//! it: what runs is a [`Graph`].
 
+mod compiled;
+mod fingerprint;
+mod json;
+mod keys;
+mod limits;
+mod lists;
+mod problem;
 pub mod spec;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use compiled::{Arm, Downstream, Graph, Node, Upstream};
+pub use fingerprint::Fingerprint;
+pub use json::ReadError;
+pub use keys::{barrier_key, merge_key, numbered_merge_key};
+pub use problem::{Absence, Invalid, Place, Problem};

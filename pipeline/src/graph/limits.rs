@@ -1,0 +1,285 @@
+//! What a graph may hold, before anything is written: rule 29, and bounds for what it does not name.
+
+use std::time::Duration;
+
+use super::keys::{is_generated, is_name};
+use super::problem::{Place, Problem};
+use super::spec::{CallbackSpec, GraphSpec, StepKind, StepOptions, StepSpec};
+
+/// The most steps of a graph, those of embedded graphs included.
+pub(super) const STEPS: usize = 100_000;
+/// The most edges of a graph, those that barriers and merges add included.
+pub(super) const EDGES: usize = 1_000_000;
+/// The most arms of a branch.
+const ARMS: usize = 1_000;
+/// The most callbacks of a pipeline.
+const CALLBACKS: usize = 100;
+/// How deep branches may lie in one another.
+pub(super) const NESTED_ARMS: usize = 64;
+/// How deep graphs may lie in one another.
+pub(super) const NESTED_GRAPHS: usize = 16;
+/// The most tags.
+const TAGS: usize = 16;
+/// The longest tag, in characters.
+const TAG: usize = 64;
+/// The longest display name, in bytes.
+const DISPLAY_NAME: usize = 256;
+/// The longest description, in bytes.
+const DESCRIPTION: usize = 4 << 10;
+/// The longest duration: what a timestamp can bear to have added.
+const LONGEST_MS: u64 = 100 * 365 * 24 * 60 * 60 * 1000;
+const UP_TO_LONGEST: &str = "from 1 ms to 100 years";
+
+/// Everything of a graph that can be judged without its edges.
+pub(super) fn check(spec: &GraphSpec, problems: &mut Vec<Problem>) {
+    pipeline(spec, problems);
+    for step in &spec.steps {
+        self::step(step, problems);
+    }
+    if spec.callbacks.len() > CALLBACKS {
+        problems.push(Problem::TooMany {
+            place: Place::Pipeline,
+            what: "callbacks",
+            count: spec.callbacks.len(),
+            limit: CALLBACKS,
+            remedy: "let one callback do what several do",
+        });
+    }
+    for (at, one) in spec.callbacks.iter().enumerate() {
+        callback(at + 1, one, problems);
+    }
+}
+
+fn pipeline(spec: &GraphSpec, problems: &mut Vec<Problem>) {
+    let place = || Place::Pipeline;
+    name(place, "pipeline's name", &spec.name, problems);
+    if let Some(text) = &spec.display_name {
+        self::text("display name", text, DISPLAY_NAME, problems);
+    }
+    if let Some(text) = &spec.description {
+        self::text("description", text, DESCRIPTION, problems);
+    }
+    if spec.tags.len() > TAGS {
+        problems.push(Problem::TooMany {
+            place: place(),
+            what: "tags",
+            count: spec.tags.len(),
+            limit: TAGS,
+            remedy: "keep those that runs are looked for by",
+        });
+    }
+    for tag in &spec.tags {
+        self::tag(tag, problems);
+    }
+    if let Some(ms) = spec.deadline_ms {
+        duration(place, "deadline", ms, problems);
+    }
+    if spec.output.len() > STEPS {
+        problems.push(Problem::TooMany {
+            place: place(),
+            what: "outputs",
+            count: spec.output.len(),
+            limit: STEPS,
+            remedy: "return the outputs of fewer steps",
+        });
+    }
+}
+
+fn text(what: &'static str, text: &str, limit: usize, problems: &mut Vec<Problem>) {
+    if text.len() > limit {
+        problems.push(Problem::TooLong {
+            place: Place::Pipeline,
+            what,
+            size: text.len(),
+            limit,
+            unit: "bytes",
+        });
+    }
+    if text.contains('\0') {
+        problems.push(Problem::HasNul {
+            place: Place::Pipeline,
+            what,
+        });
+    }
+}
+
+fn tag(tag: &str, problems: &mut Vec<Problem>) {
+    let (place, what) = (Place::Pipeline, "tag");
+    let size = tag.chars().count();
+    if tag.is_empty() {
+        problems.push(Problem::Empty { place, what });
+    } else if size > TAG {
+        problems.push(Problem::TooLong {
+            place,
+            what,
+            size,
+            limit: TAG,
+            unit: "characters",
+        });
+    } else if tag.contains('\0') {
+        problems.push(Problem::HasNul { place, what });
+    }
+}
+
+fn step(step: &StepSpec, problems: &mut Vec<Problem>) {
+    let place = || Place::Step(shown(&step.key));
+    key(step, problems);
+    match &step.kind {
+        StepKind::Job { job, .. } | StepKind::Each { job, .. } => {
+            name(place, "job's name", job, problems);
+        }
+        StepKind::Branch { job, arms, .. } => {
+            name(place, "job's name", job, problems);
+            self::arms(step, arms, problems);
+        }
+        StepKind::Timer { delay_ms } => duration(place, "timer's delay", *delay_ms, problems),
+        StepKind::Signal { name, timeout_ms } => {
+            self::name(place, "signal's name", name, problems);
+            if let Some(ms) = timeout_ms {
+                duration(place, "signal's timeout", *ms, problems);
+            }
+        }
+        StepKind::Merge { .. } | StepKind::Barrier | StepKind::Child { .. } => {}
+    }
+    if let Some(options) = &step.options {
+        self::options(place, options, problems);
+    }
+}
+
+/// What the coordinator resolves may also have a generated key.
+fn key(step: &StepSpec, problems: &mut Vec<Problem>) {
+    let resolved = matches!(step.kind, StepKind::Barrier | StepKind::Merge { .. });
+    if is_name(&step.key) || resolved && is_generated(&step.key) {
+        return;
+    }
+    problems.push(if step.key.contains(':') {
+        Problem::ReservedKey {
+            key: shown(&step.key),
+        }
+    } else {
+        Problem::InvalidName {
+            place: Place::Step(shown(&step.key)),
+            what: "key",
+            value: shown(&step.key),
+        }
+    });
+}
+
+fn arms(step: &StepSpec, arms: &[String], problems: &mut Vec<Problem>) {
+    let place = || Place::Step(shown(&step.key));
+    if arms.is_empty() {
+        problems.push(Problem::NoArms {
+            branch: shown(&step.key),
+        });
+    }
+    if arms.len() > ARMS {
+        problems.push(Problem::TooMany {
+            place: place(),
+            what: "arms",
+            count: arms.len(),
+            limit: ARMS,
+            remedy: "decide in two branches, one after the other",
+        });
+    }
+    let mut seen = std::collections::HashSet::new();
+    for arm in arms {
+        name(place, "arm's name", arm, problems);
+        if !seen.insert(arm) {
+            problems.push(Problem::DuplicateArm {
+                branch: shown(&step.key),
+                arm: shown(arm),
+            });
+        }
+    }
+}
+
+fn callback(number: usize, callback: &CallbackSpec, problems: &mut Vec<Problem>) {
+    let place = || Place::Callback(number);
+    name(place, "job's name", &callback.job, problems);
+    options(place, &callback.options, problems);
+}
+
+fn options(place: impl Fn() -> Place + Copy, options: &StepOptions, problems: &mut Vec<Problem>) {
+    name(place, "queue's name", &options.queue, problems);
+    let mut out = |what, given: String, range| {
+        problems.push(Problem::OutOfRange {
+            place: place(),
+            what,
+            given,
+            range,
+        });
+    };
+    if options.attempts == 0 || i16::try_from(options.attempts).is_err() {
+        let given = options.attempts.to_string();
+        out("number of attempts", given, "from 1 to 32767");
+    }
+    if !(1_000..=86_400_000).contains(&options.lease_ms) {
+        out("lease", ms(options.lease_ms), "from 1 s to 1 day");
+    }
+    if options.delay_ms > LONGEST_MS {
+        out("delay", ms(options.delay_ms), "at most 100 years");
+    }
+    let backoff = &options.backoff;
+    let longest = Duration::from_millis(LONGEST_MS);
+    if backoff.base > longest || backoff.max > longest {
+        let given = format!("{:?} to {:?}", backoff.base, backoff.max);
+        out("backoff", given, "at most 100 years");
+    }
+    if !(0.0..=1.0).contains(&backoff.jitter) {
+        out(
+            "backoff's jitter",
+            backoff.jitter.to_string(),
+            "from 0 to 1",
+        );
+    }
+    if let Some(ms) = options.timeout_ms {
+        duration(place, "timeout", ms, problems);
+    }
+}
+
+fn duration(
+    place: impl Fn() -> Place,
+    what: &'static str,
+    given: u64,
+    problems: &mut Vec<Problem>,
+) {
+    if !(1..=LONGEST_MS).contains(&given) {
+        problems.push(Problem::OutOfRange {
+            place: place(),
+            what,
+            given: ms(given),
+            range: UP_TO_LONGEST,
+        });
+    }
+}
+
+fn name(place: impl Fn() -> Place, what: &'static str, value: &str, problems: &mut Vec<Problem>) {
+    if !is_name(value) {
+        problems.push(Problem::InvalidName {
+            place: place(),
+            what,
+            value: shown(value),
+        });
+    }
+}
+
+fn ms(ms: u64) -> String {
+    format!("{ms} ms")
+}
+
+/// What a message shows of a value that may be long or strange; a valid key is shown whole.
+pub(super) fn shown(value: &str) -> String {
+    const WHOLE: usize = 150;
+    if value.len() <= WHOLE && value.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return value.to_owned();
+    }
+    let mut text: String = value
+        .chars()
+        .take(64)
+        .flat_map(char::escape_debug)
+        .collect();
+    if value.chars().nth(64).is_some() {
+        text.push('…');
+    }
+    text
+}

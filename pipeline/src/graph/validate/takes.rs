@@ -1,0 +1,421 @@
+//! What steps take from one another, and whether it is sure to be there.
+
+use super::super::limits::shown;
+use super::super::problem::{Absence, Place, Problem};
+use super::super::spec::{GraphSpec, Join, StepKind, StepSpec, Strategy, Takes};
+use super::edges::{Before, Edges, kind_name};
+use super::merges::Merge;
+use super::places::Places;
+
+/// Judges each step with what it comes after.
+pub(super) fn check(
+    places: &Places<'_>,
+    edges: &Edges,
+    order: &[u32],
+    problems: &mut Vec<Problem>,
+) {
+    let unsure_merges = unsure_merges(places, edges, order);
+    let judge = Judge {
+        places,
+        edges,
+        unsure_merges,
+    };
+    for (step, upstream) in edges.upstream.iter() {
+        judge.step(step, problems);
+        if judge.is_resolved(step) {
+            continue;
+        }
+        for up in upstream {
+            judge.edge(step, *up, problems);
+        }
+        if !edges.damaged[step as usize] {
+            judge.joined(step, upstream, problems);
+        }
+    }
+}
+
+/// Judges what the pipeline returns.
+pub(super) fn outputs(places: &mut Places<'_>, problems: &mut Vec<Problem>) {
+    for key in &places.spec.output {
+        let Some(step) = places.named(|| Place::Pipeline, "its output", key, problems) else {
+            continue;
+        };
+        if *places.kind(step) == StepKind::Barrier {
+            problems.push(Problem::NoValue {
+                place: Place::Pipeline,
+                barrier: places.key(step),
+            });
+        }
+    }
+}
+
+/// What a step's failure means: its own strategy, else its pipeline's.
+pub(in super::super) fn resolved_strategy(spec: &GraphSpec, step: &StepSpec) -> Strategy {
+    if !can_fail(&step.kind) {
+        return Strategy::Halt;
+    }
+    if step.optional {
+        return Strategy::Ignore;
+    }
+    match (step.strategy, spec.strategy) {
+        (Some(own), _) => own,
+        (None, Strategy::Ignore) if matches!(step.kind, StepKind::Branch { .. }) => {
+            Strategy::Continue
+        }
+        (None, inherited) => inherited,
+    }
+}
+
+fn can_fail(kind: &StepKind) -> bool {
+    !matches!(
+        kind,
+        StepKind::Barrier | StepKind::Merge { .. } | StepKind::Timer { .. }
+    )
+}
+
+struct Judge<'p, 's> {
+    places: &'p Places<'s>,
+    edges: &'p Edges,
+    /// Why the value of a merge may be absent, where it may.
+    unsure_merges: Vec<(u32, Absence)>,
+}
+
+impl Judge<'_, '_> {
+    fn spec(&self, step: u32) -> &StepSpec {
+        &self.places.spec.steps[step as usize]
+    }
+
+    /// Whether the coordinator resolves it: then it takes nothing, or what it may.
+    fn is_resolved(&self, step: u32) -> bool {
+        matches!(
+            self.places.kind(step),
+            StepKind::Barrier | StepKind::Merge { .. }
+        )
+    }
+
+    /// A step by itself.
+    fn step(&self, step: u32, problems: &mut Vec<Problem>) {
+        let spec = self.spec(step);
+        let has_job = matches!(
+            spec.kind,
+            StepKind::Job { .. } | StepKind::Branch { .. } | StepKind::Each { .. }
+        );
+        if has_job && spec.options.is_none() {
+            problems.push(Problem::NoOptions {
+                step: self.places.key(step),
+            });
+        }
+        let resolved = self.is_resolved(step);
+        let out_of_place = [
+            (!has_job && spec.options.is_some(), "options of a job"),
+            (resolved && spec.strategy.is_some(), "strategies"),
+            (resolved && spec.optional, "failures that are optional"),
+            (
+                resolved && spec.join == Join::Any,
+                "upstreams to choose from",
+            ),
+        ];
+        for (_, what) in out_of_place.iter().filter(|(is_there, _)| *is_there) {
+            problems.push(Problem::NotForKind {
+                step: self.places.key(step),
+                kind: kind_name(&spec.kind),
+                what,
+            });
+        }
+        if matches!(spec.kind, StepKind::Branch { .. })
+            && (spec.optional || spec.strategy == Some(Strategy::Ignore))
+        {
+            problems.push(Problem::IgnoreOnBranch {
+                step: self.places.key(step),
+            });
+        } else if !resolved
+            && spec.optional
+            && spec.strategy.is_some_and(|own| own != Strategy::Ignore)
+        {
+            problems.push(Problem::OptionalWithStrategy {
+                step: self.places.key(step),
+            });
+        }
+    }
+
+    /// One edge.
+    fn edge(&self, step: u32, up: Before, problems: &mut Vec<Problem>) {
+        let places = self.places;
+        let arms = &places.arms;
+        let (here, there) = (arms.of[step as usize], arms.of[up.step as usize]);
+        if let Some(branch) = arms.divided_by(here, there) {
+            problems.push(Problem::OtherArm {
+                step: places.key(step),
+                upstream: places.key(up.step),
+                branch: places.key(branch),
+            });
+            return;
+        }
+        if up.takes == Takes::Order {
+            return;
+        }
+        if *places.kind(up.step) == StepKind::Barrier {
+            problems.push(Problem::NoValue {
+                place: Place::Step(places.key(step)),
+                barrier: places.key(up.step),
+            });
+            return;
+        }
+        let is_any = self.spec(step).join == Join::Any;
+        let absence = match up.takes {
+            // The one that is taken has succeeded.
+            Takes::Value if is_any => self.of_merge(up.step),
+            Takes::Value => self
+                .not_run(here, up.step)
+                .or_else(|| self.ignored(up.step)),
+            Takes::Outcome => self.not_run(here, up.step),
+            Takes::Maybe | Takes::Failure | Takes::Order => None,
+        };
+        let Some(absence) = absence else { return };
+        let (step, upstream) = (places.key(step), places.key(up.step));
+        problems.push(match up.takes {
+            Takes::Outcome => Problem::NoOutcome {
+                step,
+                upstream,
+                absence,
+            },
+            _ => Problem::MayBeAbsent {
+                step,
+                upstream,
+                absence,
+            },
+        });
+    }
+
+    /// All edges of a step together.
+    fn joined(&self, step: u32, upstream: &[Before], problems: &mut Vec<Problem>) {
+        let is_any = self.spec(step).join == Join::Any;
+        if is_any {
+            self.any(step, upstream, problems);
+        } else if let Some(failure) = upstream.iter().find(|up| up.takes == Takes::Failure) {
+            self.after_failure(step, failure.step, upstream.len(), problems);
+        } else {
+            self.in_arm(step, upstream, problems);
+        }
+        if let StepKind::Each { .. } = self.places.kind(step) {
+            self.each(step, upstream, problems);
+        }
+    }
+
+    fn any(&self, step: u32, upstream: &[Before], problems: &mut Vec<Problem>) {
+        let Some(first) = upstream.first() else {
+            problems.push(Problem::AnyOfNone {
+                step: self.places.key(step),
+            });
+            return;
+        };
+        let fits = matches!(first.takes, Takes::Value | Takes::Order);
+        if !fits || upstream.iter().any(|up| up.takes != first.takes) {
+            problems.push(Problem::AnyTakes {
+                step: self.places.key(step),
+            });
+        }
+        for up in upstream {
+            self.within(
+                step,
+                "waits for any of several, one of them",
+                up.step,
+                problems,
+            );
+        }
+    }
+
+    fn after_failure(&self, step: u32, of: u32, edges: usize, problems: &mut Vec<Problem>) {
+        let places = self.places;
+        if !can_fail(places.kind(of)) {
+            problems.push(Problem::NeverFails {
+                step: places.key(step),
+                upstream: places.key(of),
+            });
+            return;
+        }
+        let before = problems.len();
+        self.within(step, "runs only after the failure of", of, problems);
+        if edges > 1 && problems.len() == before {
+            problems.push(Problem::FailureWithOthers {
+                step: places.key(step),
+                upstream: places.key(of),
+            });
+        }
+    }
+
+    /// Whether an upstream starts no sooner than the phase and the arm of the step itself.
+    fn within(&self, step: u32, verb: &'static str, up: u32, problems: &mut Vec<Problem>) {
+        let places = self.places;
+        let of = |step: u32| places.arms.of[step as usize];
+        let area = if places.phases[step as usize] != places.phases[up as usize] {
+            "phase"
+        } else if !places.arms.is_inside(of(up), of(step)) {
+            "arm"
+        } else {
+            return;
+        };
+        problems.push(Problem::Elsewhere {
+            step: places.key(step),
+            verb,
+            upstream: places.key(up),
+            area,
+        });
+    }
+
+    /// A step of an arm starts after the decision.
+    fn in_arm(&self, step: u32, upstream: &[Before], problems: &mut Vec<Problem>) {
+        let arms = &self.places.arms;
+        let here = arms.of[step as usize];
+        let Some(arm) = arms.outwards(here).next() else {
+            return;
+        };
+        let waits =
+            |up: &Before| up.step == arm.branch || arms.is_inside(arms.of[up.step as usize], here);
+        if !upstream.iter().any(waits) {
+            problems.push(Problem::ArmDetached {
+                step: self.places.key(step),
+                branch: self.places.key(arm.branch),
+                arm: self.arm_name(arm.branch, arm.arm),
+            });
+        }
+    }
+
+    fn each(&self, step: u32, upstream: &[Before], problems: &mut Vec<Problem>) {
+        let taking = || upstream.iter().filter(|up| up.takes != Takes::Order);
+        let taken = taking().count();
+        let one = taken == 1 || taken > 1 && self.spec(step).join == Join::Any;
+        if !one || taking().any(|up| up.takes != Takes::Value) {
+            problems.push(Problem::EachInput {
+                step: self.places.key(step),
+                taken,
+            });
+        }
+    }
+
+    /// Why a step may not have run although what comes after it does.
+    fn not_run(&self, here: Option<u32>, up: u32) -> Option<Absence> {
+        not_run(self.places, self.edges, here, up).or_else(|| self.of_merge(up))
+    }
+
+    fn of_merge(&self, up: u32) -> Option<Absence> {
+        let at = self
+            .unsure_merges
+            .binary_search_by_key(&up, |(merge, _)| *merge);
+        at.ok().map(|at| self.unsure_merges[at].1.clone())
+    }
+
+    fn ignored(&self, up: u32) -> Option<Absence> {
+        ignored(self.places, up)
+    }
+
+    fn arm_name(&self, branch: u32, arm: u32) -> String {
+        arm_name(self.places, branch, arm)
+    }
+}
+
+fn arm_name(places: &Places<'_>, branch: u32, arm: u32) -> String {
+    match places.kind(branch) {
+        StepKind::Branch { arms, .. } => shown(&arms[arm as usize]),
+        _ => String::new(),
+    }
+}
+
+/// Why a step may not have run although what comes after it, in the arm `here`, does.
+fn not_run(places: &Places<'_>, edges: &Edges, here: Option<u32>, up: u32) -> Option<Absence> {
+    let there = places.arms.of[up as usize];
+    if let Some(arm) = places.arms.entered(there, here) {
+        return Some(Absence::InArm {
+            branch: places.key(arm.branch),
+            arm: arm_name(places, arm.branch, arm.arm),
+        });
+    }
+    let before = edges.upstream.of(up);
+    let failure = before.iter().find(|up| up.takes == Takes::Failure);
+    failure.map(|failure| Absence::AfterFailure {
+        of: places.key(failure.step),
+    })
+}
+
+/// Why a step may have failed although what comes after it runs.
+fn ignored(places: &Places<'_>, up: u32) -> Option<Absence> {
+    let step = &places.spec.steps[up as usize];
+    if resolved_strategy(places.spec, step) != Strategy::Ignore {
+        return None;
+    }
+    Some(match (step.optional, step.strategy) {
+        (true, _) => Absence::Optional,
+        (false, Some(_)) => Absence::Ignored,
+        (false, None) => Absence::IgnoredByPipeline,
+    })
+}
+
+/// The merges whose value may be absent, each with the reason, in the order of their steps.
+fn unsure_merges(places: &Places<'_>, edges: &Edges, order: &[u32]) -> Vec<(u32, Absence)> {
+    if edges.merges.is_empty() {
+        return Vec::new();
+    }
+    let mut merge_at = vec![None; places.spec.steps.len()];
+    for (at, merge) in edges.merges.iter().enumerate() {
+        merge_at[merge.step as usize] = Some(at);
+    }
+    // A merge may pass on what another merged: in order, the other is known.
+    let mut unsure: Vec<Option<Absence>> = vec![None; edges.merges.len()];
+    for &step in order {
+        let Some(at) = merge_at[step as usize] else {
+            continue;
+        };
+        let is_unsure = |value: u32| {
+            let merged = merge_at[value as usize];
+            merged.is_some_and(|at: usize| unsure[at].is_some())
+        };
+        unsure[at] = why_unsure(places, edges, &edges.merges[at], is_unsure);
+    }
+    edges
+        .merges
+        .iter()
+        .zip(unsure)
+        .filter_map(|(merge, absence)| Some((merge.step, absence?)))
+        .collect()
+}
+
+fn why_unsure(
+    places: &Places<'_>,
+    edges: &Edges,
+    merge: &Merge,
+    is_unsure: impl Fn(u32) -> bool,
+) -> Option<Absence> {
+    let StepKind::Branch { arms, .. } = places.kind(merge.branch) else {
+        return None;
+    };
+    let outside = places.arms.of[merge.branch as usize];
+    let mut returned = vec![false; arms.len()];
+    for (arm, value) in &merge.values {
+        returned[*arm as usize] = true;
+        // Seen from its own arm, a step of that arm is sure; one further in is not.
+        let all = &places.arms;
+        let of_value = all.of[*value as usize];
+        let own = all.entered(of_value, outside);
+        let inside = own.is_some_and(|own| own.branch == merge.branch && own.arm == *arm);
+        let further_in = all.depth(of_value) > all.depth(outside) + 1;
+        let seen_from = if inside && !further_in {
+            of_value
+        } else {
+            outside
+        };
+        let unsure = is_unsure(*value)
+            || not_run(places, edges, seen_from, *value).is_some()
+            || ignored(places, *value).is_some();
+        if unsure {
+            return Some(Absence::ArmUnsure {
+                arm: shown(&arms[*arm as usize]),
+                value: places.key(*value),
+            });
+        }
+    }
+    let without = returned.iter().position(|returned| !returned)?;
+    Some(Absence::ArmWithout {
+        branch: places.key(merge.branch),
+        arm: shown(&arms[without]),
+    })
+}
