@@ -1,0 +1,300 @@
+//! What steps may take from one another, and how they may join.
+
+use super::build::*;
+use crate::graph::Problem;
+use crate::graph::spec::*;
+
+#[test]
+fn a_value_that_may_be_absent_names_both_steps_and_both_remedies() {
+    let with = |upstream: StepSpec| message([upstream, job("publish").after(&["thumbnail"])]);
+    assert_eq!(
+        with(job("thumbnail").optional()),
+        "step `publish` takes the value of `thumbnail` as sure, but it is optional: take it as one \
+         that may be absent (`maybe`), or let `thumbnail` not be optional"
+    );
+    let ignored = with(job("thumbnail").on_failure(Strategy::Ignore));
+    assert!(ignored.contains("its failure is ignored"), "{ignored}");
+}
+
+#[test]
+fn under_a_pipeline_wide_ignore_a_sure_value_needs_a_step_with_a_strategy_of_its_own() {
+    let with = |upstream: StepSpec| {
+        let mut spec = graph([upstream, job("publish").after(&["encode"])]);
+        spec.strategy = Strategy::Ignore;
+        spec
+    };
+    let found = problems_of(&with(job("encode")));
+    assert_eq!(
+        found[0].to_string(),
+        "step `publish` takes the value of `encode` as sure, but the pipeline ignores failures and it \
+         has no strategy of its own: take it as one that may be absent (`maybe`), or give `encode` a \
+         strategy of its own, halt or continue"
+    );
+    compile(with(job("encode").on_failure(Strategy::Halt)));
+    compile(with(job("encode").on_failure(Strategy::Continue)));
+}
+
+#[test]
+fn what_may_be_absent_can_be_taken_so_or_in_order_only() {
+    for takes in [Takes::Maybe, Takes::Outcome, Takes::Order, Takes::Failure] {
+        valid([job("a").optional(), job("b").takes("a", takes)]);
+    }
+}
+
+#[test]
+fn a_step_after_a_failure_may_be_absent() {
+    let steps = |takes| {
+        [
+            job("charge"),
+            job("refund").takes("charge", Takes::Failure),
+            job("report").takes("refund", takes),
+        ]
+    };
+    valid(steps(Takes::Maybe));
+    valid(steps(Takes::Order));
+    let sure = message(steps(Takes::Value));
+    assert!(sure.contains("it runs only if `charge` failed"), "{sure}");
+    assert!(message(steps(Takes::Outcome)).contains("neither a value nor a failure"));
+}
+
+#[test]
+fn halt_does_not_skip_a_step_after_a_failure_nor_what_depends_on_it_alone() {
+    let graph = valid([
+        job("charge"),
+        job("other"),
+        job("refund").takes("charge", Takes::Failure),
+        job("report").takes("refund", Takes::Maybe),
+        job("both").takes("refund", Takes::Maybe).after(&["other"]),
+    ]);
+    let exempt: Vec<&str> = graph
+        .nodes()
+        .filter(|n| n.is_exempt_from_halt())
+        .map(|n| n.key())
+        .collect();
+    assert_eq!(exempt, ["refund", "report"]);
+}
+
+#[test]
+fn a_failure_is_the_only_edge_of_the_step_that_takes_it() {
+    let problem = problem([
+        job("charge"),
+        job("other"),
+        job("refund")
+            .takes("charge", Takes::Failure)
+            .following(&["other"]),
+    ]);
+    let (step, upstream) = ("refund".into(), "charge".into());
+    assert_eq!(problem, Problem::FailureWithOthers { step, upstream });
+}
+
+#[test]
+fn what_cannot_fail_has_no_step_after_its_failure() {
+    let found = message([timer("wait"), job("mourn").takes("wait", Takes::Failure)]);
+    assert!(
+        found.contains("`wait` failed, which it never does"),
+        "{found}"
+    );
+}
+
+#[test]
+fn a_step_after_a_failure_stands_in_the_phase_and_the_arm_of_what_failed() {
+    let phase = message([
+        job("a"),
+        barrier(1),
+        job("mourn").takes("a", Takes::Failure),
+    ]);
+    assert!(
+        phase.contains("`a`, which stands outside of its phase"),
+        "{phase}"
+    );
+    let arm = message([
+        branch("format", &["hd"]),
+        job("mourn")
+            .takes("format", Takes::Failure)
+            .in_arm("format", "hd"),
+    ]);
+    assert!(
+        arm.contains("`format`, which stands outside of its arm"),
+        "{arm}"
+    );
+}
+
+#[test]
+fn an_any_join_takes_the_value_of_the_first_or_the_order_of_all() {
+    let steps = |takes: [Takes; 2]| {
+        [
+            job("a").optional(),
+            job("b").on_failure(Strategy::Continue),
+            job("c").takes("a", takes[0]).takes("b", takes[1]).any(),
+            job("d").after(&["c"]),
+        ]
+    };
+    // What is taken has succeeded: so also an optional step's value is sure, and so is its own.
+    let graph = valid(steps([Takes::Value, Takes::Value]));
+    assert_eq!(graph.find("c").unwrap().join(), Join::Any);
+    valid(steps([Takes::Order, Takes::Order]));
+    let expected = Problem::AnyTakes { step: "c".into() };
+    assert_eq!(problem(steps([Takes::Value, Takes::Order])), expected);
+    assert_eq!(problem(steps([Takes::Maybe, Takes::Maybe])), expected);
+    let [a, b, c, _] = steps([Takes::Failure, Takes::Failure]);
+    assert_eq!(problem([a, b, c]), expected);
+    assert_eq!(
+        problem([job("c").any()]),
+        Problem::AnyOfNone { step: "c".into() }
+    );
+}
+
+#[test]
+fn an_any_join_takes_from_its_own_phase_and_from_inside_its_own_arm() {
+    let phase = message([
+        job("a"),
+        barrier(1),
+        job("b"),
+        job("c").after(&["a", "b"]).any(),
+    ]);
+    assert!(
+        phase.contains("`a`, which stands outside of its phase"),
+        "{phase}"
+    );
+    let arm = message([
+        job("a"),
+        branch("format", &["hd"]),
+        job("b").following(&["format"]).in_arm("format", "hd"),
+        job("c").after(&["a", "b"]).any().in_arm("format", "hd"),
+    ]);
+    assert!(
+        arm.contains("`a`, which stands outside of its arm"),
+        "{arm}"
+    );
+    // Of the arms of a branch, the chosen one succeeds.
+    valid([
+        branch("format", &["hd", "sd"]),
+        job("a").following(&["format"]).in_arm("format", "hd"),
+        job("b").following(&["format"]).in_arm("format", "sd"),
+        job("c").after(&["a", "b"]).any(),
+    ]);
+}
+
+#[test]
+fn each_runs_over_one_list() {
+    valid([
+        job("list"),
+        job("other"),
+        each("work").after(&["list"]).following(&["other"]),
+    ]);
+    let none = message([job("list"), each("work").following(&["list"])]);
+    assert!(none.contains("takes 0 values"), "{none}");
+    let two = message([job("a"), job("b"), each("work").after(&["a", "b"])]);
+    assert!(two.contains("takes 2 values"), "{two}");
+    let maybe = problem([job("a").optional(), each("work").takes("a", Takes::Maybe)]);
+    assert!(matches!(maybe, Problem::EachInput { .. }));
+}
+
+#[test]
+fn a_barrier_has_no_value() {
+    let taken = message([job("a"), barrier(1), job("b").after(&["barrier:1"])]);
+    assert!(
+        taken.contains("takes a value from the barrier `barrier:1`"),
+        "{taken}"
+    );
+    let mut spec = graph([job("a"), barrier(1), job("b")]);
+    spec.output = vec!["barrier:1".into()];
+    assert!(matches!(problems_of(&spec)[..], [Problem::NoValue { .. }]));
+}
+
+#[test]
+fn an_output_is_a_step() {
+    let mut spec = graph([job("publish")]);
+    spec.output = vec!["publsh".into()];
+    let message = problems_of(&spec)[0].to_string();
+    assert!(
+        message.starts_with("the pipeline names `publsh` (its output)"),
+        "{message}"
+    );
+    assert!(message.ends_with("did you mean `publish`?"), "{message}");
+}
+
+#[test]
+fn what_the_coordinator_resolves_has_no_settings_of_a_job() {
+    let mut with = barrier(1).on_failure(Strategy::Halt).optional().any();
+    with.options = Some(options());
+    let found = problems_of(&graph([job("a"), with, job("b")]));
+    assert_eq!(found.len(), 4, "{found:#?}");
+    assert!(found.iter().all(|p| {
+        p.to_string()
+            .starts_with("step `barrier:1` is a barrier and cannot have")
+    }));
+    let takes = message([job("a"), barrier(1).after(&["a"]), job("b")]);
+    assert!(takes.contains("inputs of its own"), "{takes}");
+    let graph = valid([
+        job("a"),
+        barrier(1).following(&["a"]),
+        job("b").following(&["barrier:1"]),
+    ]);
+    assert_eq!(before(&graph, "b"), ["barrier:1"]);
+}
+
+#[test]
+fn a_job_has_options_and_what_is_no_job_has_none() {
+    let mut without = job("a");
+    without.options = None;
+    assert_eq!(problem([without]), Problem::NoOptions { step: "a".into() });
+    let mut with = timer("wait");
+    with.options = Some(options());
+    assert!(message([with]).contains("is a timer and cannot have options of a job"));
+}
+
+#[test]
+fn optional_with_another_strategy_contradicts_itself() {
+    valid([job("a").optional().on_failure(Strategy::Ignore)]);
+    let problem = problem([job("a").optional().on_failure(Strategy::Halt)]);
+    assert_eq!(problem, Problem::OptionalWithStrategy { step: "a".into() });
+}
+
+#[test]
+fn problems_of_an_embedded_graph_say_where_it_is() {
+    let inner = graph([child("deep", graph([job("a").after(&["b"])]))]);
+    let message = message([child("sub", inner)]);
+    let start =
+        "in the graph embedded as `sub`: in the graph embedded as `deep`: step `a` names `b`";
+    assert!(message.starts_with(start), "{message}");
+    let good = valid([child("sub", graph([job("a"), job("b")]))]);
+    assert_eq!(good.node(0).unwrap().child().unwrap().len(), 2);
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    let mut spec = graph([
+        barrier(1),
+        job("a").after(&["a"]),
+        job("b").after(&["c", "x"]),
+        job("c").after(&["b"]),
+        branch("d", &[]),
+    ]);
+    spec.name = "no name".into();
+    spec.output = vec!["e".into()];
+    let invalid = spec.validate().unwrap_err();
+    assert_eq!(invalid.problems().len(), 7, "{invalid}");
+    let text = invalid.to_string();
+    assert!(
+        text.starts_with("pipeline `no name` has 7 problems:\n- "),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 8);
+    assert!(text.contains("cycle: b -> c -> b"), "{text}");
+}
+
+#[test]
+fn a_merge_that_its_own_arm_waits_for_is_a_cycle() {
+    let message = message([
+        branch("format", &["hd"]),
+        job("scale")
+            .following(&["format", "merge:format"])
+            .in_arm("format", "hd"),
+        merge("merge:format", "format", &[("hd", "scale")]),
+    ]);
+    assert!(
+        message.starts_with("cycle: scale -> merge:format -> scale"),
+        "{message}"
+    );
+}
