@@ -5,6 +5,7 @@
 //! it: what runs is a [`Graph`].
 
 mod compiled;
+mod draw;
 mod fingerprint;
 mod json;
 mod keys;

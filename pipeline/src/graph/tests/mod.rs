@@ -9,6 +9,7 @@
 
 mod branches;
 mod build;
+mod drawing;
 mod fingerprint;
 mod limits;
 mod properties;

@@ -16,6 +16,8 @@ proptest! {
             Ok(()) => {
                 let graph = Graph::compile(spec).unwrap();
                 graph.fingerprint();
+                graph.to_mermaid();
+                graph.to_dot();
             }
             Err(invalid) => {
                 prop_assert!(!invalid.problems().is_empty());

@@ -1,0 +1,89 @@
+//! The language of mermaid.
+
+use std::fmt::Write as _;
+
+use super::super::compiled::{Graph, Node};
+use super::super::spec::StepKind;
+use super::{Line, Picture, arm_name, heading, title};
+
+pub(super) fn draw(graph: &Graph, picture: &Picture) -> String {
+    let heading = serde_json::Value::from(heading(graph));
+    let mut text = format!("---\ntitle: {heading}\n---\nflowchart TD\n");
+    let mut depth = 1;
+    for line in &picture.lines {
+        // Writing to a string cannot fail.
+        let _ = match line {
+            Line::Node(no) => match graph.node(*no) {
+                Some(node) => writeln!(text, "{:1$}{2}", "", 2 * depth, self::node(node)),
+                None => Ok(()),
+            },
+            Line::Open(arm) => {
+                let name = graph
+                    .node(arm.branch)
+                    .and_then(|of| arm_name(of, arm.index));
+                let name = escaped(name.unwrap_or_default());
+                let (branch, index) = (arm.branch, arm.index);
+                depth += 1;
+                let indent = 2 * (depth - 1);
+                writeln!(
+                    text,
+                    "{:indent$}subgraph arm{branch}_{index}[\"{name}\"]",
+                    ""
+                )
+            }
+            Line::Close => {
+                depth -= 1;
+                writeln!(text, "{:1$}end", "", 2 * depth)
+            }
+        };
+    }
+    for arrow in &picture.arrows {
+        let line = if arrow.dashed { "-.->" } else { "-->" };
+        let label = match arrow.label.as_str() {
+            "" => String::new(),
+            label => format!("|\"{}\"|", escaped(label)),
+        };
+        let _ = writeln!(text, "  n{} {line}{label} n{}", arrow.from, arrow.to);
+    }
+    text.push_str("  classDef bar fill:#444,stroke:#444,color:#fff\n");
+    text.push_str("  classDef optional stroke-dasharray:4 3\n");
+    text
+}
+
+fn node(node: Node<'_>) -> String {
+    let (open, close) = match node.kind() {
+        StepKind::Branch { .. } => ("{", "}"),
+        StepKind::Merge { .. } => ("((", "))"),
+        StepKind::Each { .. } => ("[/", "/]"),
+        StepKind::Child { .. } => ("[[", "]]"),
+        StepKind::Timer { .. } => ("([", "])"),
+        StepKind::Signal { .. } => (">", "]"),
+        StepKind::Job { .. } | StepKind::Barrier => ("[", "]"),
+    };
+    let class = match node.kind() {
+        StepKind::Barrier => ":::bar",
+        _ if node.is_optional() => ":::optional",
+        _ => "",
+    };
+    let title: Vec<String> = title(node).iter().map(|line| escaped(line)).collect();
+    format!(
+        "n{}{open}\"{}\"{close}{class}",
+        node.no(),
+        title.join("<br/>")
+    )
+}
+
+/// Text inside quotes, with what would end them or mean something written as entities.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '"' | '#' | '<' | '>' | '&' | '`' | ';' | '\\' => {
+                let _ = write!(escaped, "#{};", letter as u32);
+            }
+            control if control.is_control() => escaped.push(' '),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
