@@ -10,6 +10,7 @@ mod floor;
 mod frame;
 mod latency;
 mod throughput;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,8 @@ enum Bench {
     Chaos(chaos::Chaos),
     /// How long a job waits for an idle worker, and what an idle worker costs.
     Latency(latency::Options),
+    /// Validating and compiling a graph: a step of 100,000 against a step of 1,000. No server.
+    Validate,
     /// One system under measure, in the process that the frame starts for it.
     #[command(hide = true)]
     Child(frame::ChildArguments),
@@ -49,6 +52,7 @@ async fn main() -> ExitCode {
         Bench::Jobs(options) => throughput::run(options).await,
         Bench::Chaos(chaos) => chaos::run(chaos).await,
         Bench::Latency(options) => latency::run(options).await,
+        Bench::Validate => validate::run(),
         Bench::Child(child) => in_child(child).await,
     };
     match outcome {
