@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Branch, Failure, Pipeline, declare::Slip};
+use pipeline::{Branch, Failure, Invalid, Pipeline};
 use serde::{Deserialize, Serialize};
 
 /// What declaring one returns.
-pub type Declared = Result<Pipeline<i64>, Vec<Slip>>;
+pub type Declared = Result<Pipeline<i64>, Invalid>;
 
 /// A function that declares one.
 pub type Declare = fn() -> Declared;
@@ -279,11 +279,9 @@ pub fn all() -> [(&'static str, Declare); 12] {
 fn main() -> std::process::ExitCode {
     for (name, declare) in all() {
         match declare() {
-            Ok(pipeline) => println!("{name}: {} steps", pipeline.graph().steps.len()),
-            Err(problems) => {
-                for problem in problems {
-                    eprintln!("{name}: {problem}");
-                }
+            Ok(pipeline) => println!("{name}\n\n{}", pipeline.graph().to_mermaid()),
+            Err(invalid) => {
+                eprintln!("{invalid}");
                 return std::process::ExitCode::FAILURE;
             }
         }

@@ -4,6 +4,7 @@ use jobs::Perform;
 
 use super::handle::{Handle, Maybe, Step};
 use super::plan::{Plan, order};
+use crate::graph::merge_key;
 use crate::graph::spec::{ArmRef, Edge, Join, StepKind, Takes};
 
 /// What a deciding job returns: one variant for each arm. Derive it on an enum.
@@ -90,8 +91,7 @@ impl Scope<'_> {
             branch: self.branch.to_owned(),
             values: std::mem::take(&mut self.values),
         };
-        self.plan
-            .add_resolved(format!("{}#merge", self.branch), kind, edges)
+        self.plan.add_resolved(merge_key(self.branch), kind, edges)
     }
 }
 

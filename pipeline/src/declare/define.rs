@@ -8,12 +8,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::output::PipelineOutput;
-use super::plan::{Plan, Slip};
-use crate::graph::spec::GraphSpec;
+use super::plan::Plan;
+use crate::graph::{Graph, Invalid, Problem};
 
 /// A declared pipeline: its graph, and the params of its steps. `O` is what a run of it returns.
 pub struct Pipeline<O = ()> {
-    graph: GraphSpec,
+    graph: Graph,
     params: Vec<Option<String>>,
     callback_params: Vec<String>,
     returns: PhantomData<fn() -> O>,
@@ -28,15 +28,21 @@ impl Pipeline {
     pub fn configure<R: PipelineOutput>(
         name: &str,
         declare: impl FnOnce(&Plan) -> R,
-    ) -> Result<Pipeline<R::Value>, Vec<Slip>> {
+    ) -> Result<Pipeline<R::Value>, Invalid> {
         let plan = Plan::new(name);
         let output = declare(&plan).keys();
         let mut state = plan.0.lock();
-        if !state.problems.is_empty() {
-            return Err(std::mem::take(&mut state.problems));
-        }
-        let mut graph = state.spec.clone();
-        graph.output = output;
+        let mut spec = state.spec.clone();
+        spec.output = output;
+        let slips = std::mem::take(&mut state.problems);
+        let graph = match Graph::compile(spec) {
+            Ok(graph) if slips.is_empty() => graph,
+            judged => {
+                let mut problems: Vec<Problem> = slips.into_iter().map(Problem::from).collect();
+                problems.extend(judged.err().into_iter().flat_map(Invalid::into_problems));
+                return Err(Invalid::new(name, problems));
+            }
+        };
         Ok(Pipeline {
             graph,
             params: std::mem::take(&mut state.params),
@@ -49,16 +55,16 @@ impl Pipeline {
 impl<O> Pipeline<O> {
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.graph.name
+        &self.graph.spec().name
     }
 
     /// Its graph.
-    pub fn graph(&self) -> &GraphSpec {
+    pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// The params of its steps, as JSON, in the order of the graph's steps; those that are no job
-    /// have none.
+    /// The params of its steps, as JSON, in the order they were declared (that of the graph's
+    /// [`spec`](Graph::spec)); those that are no job have none.
     pub fn params(&self) -> &[Option<String>] {
         &self.params
     }
@@ -73,8 +79,8 @@ impl<O> fmt::Debug for Pipeline<O> {
     /// Without the params: a log line is no place for them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pipeline")
-            .field("name", &self.graph.name)
-            .field("steps", &self.graph.steps.len())
+            .field("name", &self.name())
+            .field("steps", &self.graph.spec().steps.len())
             .finish()
     }
 }
@@ -100,7 +106,7 @@ pub trait Named: Define + Serialize + DeserializeOwned + JsonSchema {
     /// # Errors
     ///
     /// Everything that is wrong with the graph, at once.
-    fn pipeline(&self) -> Result<Pipeline<<Self::Output as PipelineOutput>::Value>, Vec<Slip>> {
+    fn pipeline(&self) -> Result<Pipeline<<Self::Output as PipelineOutput>::Value>, Invalid> {
         Pipeline::configure(Self::NAME, |p| self.define(p))
     }
 

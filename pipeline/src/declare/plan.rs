@@ -12,6 +12,7 @@ use super::callback::RunInput;
 use super::feeds::NoInput;
 use super::handle::{Handle, Step};
 use super::strategy::FailureStrategy;
+use crate::graph::barrier_key;
 use crate::graph::spec::{
     ArmRef, CallbackOn, CallbackSpec, Edge, GraphSpec, Join, StepKind, StepOptions, StepSpec, Takes,
 };
@@ -131,7 +132,7 @@ impl Plan {
     pub fn barrier(&self) {
         let mut state = self.0.lock();
         state.barriers += 1;
-        let key = format!("barrier#{}", state.barriers);
+        let key = barrier_key(state.barriers);
         let after = state.spec.steps[state.phase..]
             .iter()
             .map(|step| order(&step.key))
@@ -231,7 +232,7 @@ impl Plan {
         let mut state = self.0.lock();
         let params = state.encode(key, job);
         let arm = state.arms.last().cloned();
-        let after = state.with_gates(after);
+        let after = state.with_gates(after, join);
         let at = state.push(
             StepSpec {
                 key: key.to_owned(),
@@ -331,14 +332,19 @@ impl State {
     }
 
     /// A step that nothing of its phase comes before waits for the barrier; one that nothing of its
-    /// arm comes before waits for the branch.
-    fn with_gates(&self, mut after: Vec<Edge>) -> Vec<Edge> {
+    /// arm comes before waits for the branch. Where one upstream is enough, all of them must lie
+    /// inside, or the one outside would let it start too early.
+    fn with_gates(&self, mut after: Vec<Edge>, join: Join) -> Vec<Edge> {
         let mut known = Vec::with_capacity(after.len());
         after.retain(|edge| {
             let new = !known.contains(edge);
             known.push(edge.clone());
             new
         });
+        let held = |after: &[Edge], inside: &dyn Fn(&Edge) -> bool| match join {
+            Join::All => after.iter().any(inside),
+            Join::Any => !after.is_empty() && after.iter().all(inside),
+        };
         let upstream = |key: &str| {
             self.spec
                 .steps
@@ -350,14 +356,14 @@ impl State {
             let in_arm = |edge: &Edge| {
                 upstream(&edge.step).is_some_and(|(_, step)| step.arm.as_ref() == Some(arm))
             };
-            if !after.iter().any(in_arm) && !after.iter().any(|edge| edge.step == arm.branch) {
+            if !held(&after, &in_arm) && !after.iter().any(|edge| edge.step == arm.branch) {
                 after.push(order(&arm.branch));
             }
         }
         if let Some(barrier) = &self.barrier {
             let in_phase =
                 |edge: &Edge| upstream(&edge.step).is_some_and(|(at, _)| at >= self.phase);
-            if !after.iter().any(in_phase) {
+            if !held(&after, &in_phase) {
                 after.push(order(barrier));
             }
         }

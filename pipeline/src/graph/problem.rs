@@ -76,6 +76,10 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
+    /// A mistake that only the declaration can see.
+    #[error(transparent)]
+    Declared(#[from] crate::declare::Slip),
+
     /// Nothing to run.
     #[error("there are no steps: declare at least one")]
     NoSteps,
