@@ -10,6 +10,7 @@
 
 mod clock;
 mod cluster;
+mod graphs;
 mod harness;
 mod jobs;
 mod migrations;

@@ -1,5 +1,6 @@
 //! The pipeline while it is being declared.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub struct Plan(pub(crate) Arc<Mutex<State>>);
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) spec: GraphSpec,
+    /// Where the step of a key is; of several, the last.
+    places: HashMap<String, usize>,
     /// The params of each step, in the order of the steps; those that are no job have none.
     pub(crate) params: Vec<Option<String>>,
     pub(crate) callback_params: Vec<String>,
@@ -84,6 +87,7 @@ impl Plan {
                 callbacks: Vec::new(),
                 output: Vec::new(),
             },
+            places: HashMap::new(),
             params: Vec::new(),
             callback_params: Vec::new(),
             problems: Vec::new(),
@@ -315,6 +319,7 @@ impl Plan {
 
 impl State {
     fn push(&mut self, step: StepSpec, params: Option<String>) -> usize {
+        self.places.insert(step.key.clone(), self.spec.steps.len());
         self.spec.steps.push(step);
         self.params.push(params);
         self.spec.steps.len() - 1
@@ -332,38 +337,26 @@ impl State {
     }
 
     /// A step that nothing of its phase comes before waits for the barrier; one that nothing of its
-    /// arm comes before waits for the branch. Where one upstream is enough, all of them must lie
-    /// inside, or the one outside would let it start too early.
+    /// arm comes before waits for the branch. Where any upstream is enough, none can be added: there
+    /// all must lie inside, which is judged with the rest of the graph.
     fn with_gates(&self, mut after: Vec<Edge>, join: Join) -> Vec<Edge> {
-        let mut known = Vec::with_capacity(after.len());
-        after.retain(|edge| {
-            let new = !known.contains(edge);
-            known.push(edge.clone());
-            new
-        });
-        let held = |after: &[Edge], inside: &dyn Fn(&Edge) -> bool| match join {
-            Join::All => after.iter().any(inside),
-            Join::Any => !after.is_empty() && after.iter().all(inside),
-        };
-        let upstream = |key: &str| {
-            self.spec
-                .steps
-                .iter()
-                .enumerate()
-                .rfind(|(_, step)| step.key == key)
-        };
+        let mut known = HashSet::with_capacity(after.len());
+        after.retain(|edge| known.insert(edge.clone()));
+        if join == Join::Any {
+            return after;
+        }
+        let place = |edge: &Edge| self.places.get(&edge.step).copied();
         if let Some(arm) = self.arms.last() {
             let in_arm = |edge: &Edge| {
-                upstream(&edge.step).is_some_and(|(_, step)| step.arm.as_ref() == Some(arm))
+                place(edge).is_some_and(|at| self.spec.steps[at].arm.as_ref() == Some(arm))
             };
-            if !held(&after, &in_arm) && !after.iter().any(|edge| edge.step == arm.branch) {
+            if !after.iter().any(in_arm) && !after.iter().any(|edge| edge.step == arm.branch) {
                 after.push(order(&arm.branch));
             }
         }
         if let Some(barrier) = &self.barrier {
-            let in_phase =
-                |edge: &Edge| upstream(&edge.step).is_some_and(|(at, _)| at >= self.phase);
-            if !held(&after, &in_phase) {
+            let in_phase = |edge: &Edge| place(edge).is_some_and(|at| at >= self.phase);
+            if !after.iter().any(in_phase) {
                 after.push(order(barrier));
             }
         }

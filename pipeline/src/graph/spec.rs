@@ -138,7 +138,7 @@ pub enum StepKind {
 }
 
 /// "After" between two steps, and what goes along it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
     /// The key of the step before.

@@ -1,0 +1,584 @@
+//! What a declaration comes to.
+
+use std::time::Duration;
+
+use jobs::{Backoff, Context, Job, JobError, Perform};
+use pipeline::graph::spec::{
+    CallbackOn, Edge, GraphSpec, Join, StepKind, StepSpec, Strategy, Takes,
+};
+use pipeline::schemars::JsonSchema;
+use pipeline::{
+    Branch, Continue, Define, Failure, Halt, Ignore, Invalid, Named, Pipeline, Plan, RunEnded, Step,
+};
+use serde::{Deserialize, Serialize};
+
+macro_rules! jobs {
+    ($($name:ident: $input:ty => $output:ty;)*) => {
+        $(#[derive(Debug, Clone, Serialize, Deserialize, Job)]
+        struct $name;
+
+        impl Perform for $name {
+            type Input = $input;
+            type Output = $output;
+            async fn perform(self, _: $input, _: &Context) -> Result<$output, JobError> {
+                Err("never run".into())
+            }
+        })*
+    };
+}
+
+jobs! {
+    Make: () => i64;
+    Add: i64 => i64;
+    Both: (i64, i64) => i64;
+    Either: (i64, Option<i64>) => i64;
+    Judge: (i64, Result<i64, Failure>) => i64;
+    OrElse: Option<i64> => i64;
+    Mend: Failure => i64;
+    Tell: RunEnded => ();
+    Decide: i64 => Way;
+}
+
+/// Params, so that they can be looked for.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(
+    queue = "media",
+    priority = 3,
+    attempts = 7,
+    backoff = "fixed(5s)",
+    timeout = "1m"
+)]
+struct Load {
+    secret: String,
+}
+
+impl Perform for Load {
+    type Input = ();
+    type Output = i64;
+    async fn perform(self, (): (), _: &Context) -> Result<i64, JobError> {
+        Ok(1)
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize, Branch)]
+enum Way {
+    Left,
+    Right,
+}
+
+fn spec<O>(declared: &Result<Pipeline<O>, Invalid>) -> &GraphSpec {
+    match declared {
+        Ok(pipeline) => pipeline.graph().spec(),
+        Err(invalid) => panic!("{invalid}"),
+    }
+}
+
+fn step<'a>(spec: &'a GraphSpec, key: &str) -> &'a StepSpec {
+    spec.steps.iter().find(|step| step.key == key).unwrap()
+}
+
+fn keys(spec: &GraphSpec) -> Vec<&str> {
+    spec.steps.iter().map(|step| step.key.as_str()).collect()
+}
+
+/// `key` for a value, `key?` for one that may be absent, `key!` for an outcome, `key~` for a
+/// failure, `(key)` for order alone.
+fn after(spec: &GraphSpec, key: &str) -> Vec<String> {
+    let show = |edge: &Edge| match edge.takes {
+        Takes::Value => edge.step.clone(),
+        Takes::Maybe => format!("{}?", edge.step),
+        Takes::Outcome => format!("{}!", edge.step),
+        Takes::Failure => format!("{}~", edge.step),
+        Takes::Order => format!("({})", edge.step),
+    };
+    step(spec, key).after.iter().map(show).collect()
+}
+
+fn problems<O>(declared: Result<Pipeline<O>, Invalid>) -> Vec<String> {
+    match declared {
+        Ok(pipeline) => panic!("{pipeline:?} was taken"),
+        Err(invalid) => invalid.problems().iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn u001_a_barrier_gathers_its_phase_and_gates_the_next() {
+    let declared = Pipeline::configure("u001", |p| {
+        let a = p.step("a", Make);
+        a.then("b", Add);
+        a.then("c", Add);
+        p.barrier();
+        p.step("d", Make).then("e", Add);
+    });
+    let spec = spec(&declared);
+    assert_eq!(keys(spec), ["a", "b", "c", "barrier:1", "d", "e"]);
+    assert_eq!(after(spec, "barrier:1"), ["(a)", "(b)", "(c)"]);
+    assert_eq!(after(spec, "d"), ["(barrier:1)"]);
+    assert_eq!(after(spec, "e"), ["d"]);
+}
+
+#[test]
+fn u002_a_second_barrier_gathers_only_its_own_phase() {
+    let declared = Pipeline::configure("u002", |p| {
+        p.step("a", Make);
+        p.barrier();
+        p.step("b", Make);
+        p.step("c", Make);
+        p.barrier();
+        p.step("d", Make);
+    });
+    let spec = spec(&declared);
+    assert_eq!(after(spec, "barrier:2"), ["(b)", "(c)"]);
+    assert_eq!(after(spec, "d"), ["(barrier:2)"]);
+}
+
+#[test]
+fn u003_a_step_keeps_its_earlier_upstream_beside_the_barrier() {
+    let declared = Pipeline::configure("u003", |p| {
+        let a = p.step("a", Make);
+        p.barrier();
+        a.then("b", Add);
+    });
+    assert_eq!(after(spec(&declared), "b"), ["a", "(barrier:1)"]);
+}
+
+#[test]
+fn u006_a_barrier_first_last_or_twice_is_refused() {
+    let first = problems(Pipeline::configure("first", |p| {
+        p.barrier();
+        p.step("a", Make);
+    }));
+    let last = problems(Pipeline::configure("last", |p| {
+        p.step("a", Make);
+        p.barrier();
+    }));
+    let twice = problems(Pipeline::configure("twice", |p| {
+        p.step("a", Make);
+        p.barrier();
+        p.barrier();
+        p.step("b", Make);
+    }));
+    assert!(first.len() == 1 && last.len() == 1 && twice.len() == 1);
+    assert!(
+        first != last && last != twice && first != twice,
+        "{first:?} {last:?} {twice:?}"
+    );
+}
+
+#[test]
+fn u008_a_barrier_inside_an_arm_is_refused() {
+    let found = problems(Pipeline::configure("u008", |p| {
+        let a = p.step("a", Make);
+        a.branch(
+            "decide",
+            Decide,
+            WayArms {
+                left: || {
+                    a.then("b", Add);
+                    p.barrier();
+                    a.then("c", Add);
+                },
+                right: || {},
+            },
+        );
+    }));
+    assert!(
+        found.iter().any(|problem| problem.contains("barrier:1")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn u010_a_barrier_after_a_branch_waits_for_every_arm() {
+    let declared = Pipeline::configure("u010", |p| {
+        let a = p.step("a", Make);
+        a.branch(
+            "decide",
+            Decide,
+            WayArms {
+                left: || a.then("b", Add),
+                right: || a.then("c", Add),
+            },
+        );
+        p.barrier();
+        p.step("d", Make);
+    });
+    let found = after(spec(&declared), "barrier:1");
+    for key in ["(b)", "(c)", "(decide)", "(merge:decide)"] {
+        assert!(found.iter().any(|edge| edge == key), "{key} in {found:?}");
+    }
+}
+
+#[test]
+fn u013_after_a_barrier_only_the_deciding_step_is_gated() {
+    let declared = Pipeline::configure("u013", |p| {
+        let a = p.step("a", Make);
+        p.barrier();
+        a.branch(
+            "decide",
+            Decide,
+            WayArms {
+                left: || a.then("b", Add),
+                right: || {},
+            },
+        );
+    });
+    let spec = spec(&declared);
+    assert_eq!(after(spec, "decide"), ["a", "(barrier:1)"]);
+    assert_eq!(
+        after(spec, "b"),
+        ["a", "(decide)"],
+        "its branch holds it back"
+    );
+}
+
+#[test]
+fn u029_u030_settings_have_defaults_and_can_be_set() {
+    let plain = Pipeline::configure("plain", |p| {
+        p.step("a", Make);
+    });
+    let plain = spec(&plain);
+    assert_eq!(plain.strategy, Strategy::Halt);
+    assert!(plain.description.is_none() && plain.callbacks.is_empty() && plain.tags.is_empty());
+
+    let full = Pipeline::configure("full", |p| {
+        p.failure_strategy(Continue);
+        p.display_name("Everything");
+        p.description("all that can be said");
+        p.tag("video");
+        p.deadline(Duration::from_secs(60));
+        p.step("a", Make);
+        p.on_complete(Tell);
+        p.on_success(Tell);
+        p.on_failure(Make);
+    });
+    let full = spec(&full);
+    assert_eq!(full.strategy, Strategy::Continue);
+    assert_eq!(full.display_name.as_deref(), Some("Everything"));
+    assert_eq!(full.description.as_deref(), Some("all that can be said"));
+    assert_eq!(
+        (full.tags.as_slice(), full.deadline_ms),
+        (&["video".to_owned()][..], Some(60_000))
+    );
+    let callbacks: Vec<_> = full
+        .callbacks
+        .iter()
+        .map(|one| (one.on, one.job.as_str()))
+        .collect();
+    let expected = [
+        CallbackOn::Complete,
+        CallbackOn::Success,
+        CallbackOn::Failure,
+    ];
+    assert_eq!(
+        callbacks,
+        expected
+            .into_iter()
+            .zip(["tell", "tell", "make"])
+            .collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn u034_steps_are_recorded_in_order_with_all_their_options_and_never_their_params() {
+    let declared = Pipeline::configure("u034", |p| {
+        let secret = "hunter2".to_owned();
+        let a = p
+            .step("a", Load { secret })
+            .queue("other")
+            .priority(9)
+            .attempts(2)
+            .timeout(Duration::from_secs(9))
+            .lease(Duration::from_secs(8))
+            .backoff(Backoff::fixed(Duration::from_secs(1)))
+            .delay(Duration::from_secs(4));
+        a.then("b", Add);
+    });
+    let spec = spec(&declared);
+    assert_eq!(keys(spec), ["a", "b"]);
+    let options = step(spec, "a").options.as_ref().unwrap();
+    assert_eq!(
+        (options.queue.as_str(), options.priority, options.attempts),
+        ("other", 9, 2)
+    );
+    assert_eq!(
+        (options.timeout_ms, options.lease_ms, options.delay_ms),
+        (Some(9_000), 8_000, 4_000)
+    );
+    assert_eq!(options.backoff, Backoff::fixed(Duration::from_secs(1)));
+    let of_type = Pipeline::configure("type", |p| {
+        p.step(
+            "a",
+            Load {
+                secret: String::new(),
+            },
+        );
+    });
+    let options = step(self::spec(&of_type), "a").options.clone().unwrap();
+    assert_eq!(
+        (options.queue.as_str(), options.priority, options.attempts),
+        ("media", 3, 7)
+    );
+    assert_eq!(options.timeout_ms, Some(60_000));
+
+    let pipeline = declared.as_ref().unwrap();
+    assert!(!serde_json::to_string(spec).unwrap().contains("hunter2"));
+    assert!(!format!("{pipeline:?}").contains("hunter2"));
+    assert_eq!(
+        pipeline.params()[0].as_deref(),
+        Some(r#"{"secret":"hunter2"}"#)
+    );
+}
+
+#[test]
+fn u035_every_mistake_of_a_declaration_is_told_at_once() {
+    let found = problems(Pipeline::configure("not a name", |p| {
+        p.step("twice", Make);
+        p.step("twice", Make);
+        p.step("bad key", Make);
+    }));
+    for part in ["not a name", "twice", "bad key"] {
+        assert!(
+            found.iter().any(|problem| problem.contains(part)),
+            "{part}: {found:?}"
+        );
+    }
+    let empty = problems(Pipeline::configure("empty", |_| {}));
+    assert!(empty[0].contains("no steps"), "{empty:?}");
+}
+
+#[test]
+fn u040_the_video_pipeline_of_the_readme() {
+    let declared = Pipeline::configure("video", |p| {
+        let source = p.step("download", Make);
+        let encoded = source.then("transcode", Add);
+        let thumbnail = source.then("thumbnail", Add).optional();
+        let published = p.after((&encoded, &thumbnail)).step("publish", Either);
+        p.following(&published).step("cleanup", Make);
+        published
+    });
+    let spec = spec(&declared);
+    assert_eq!(
+        keys(spec),
+        ["download", "transcode", "thumbnail", "publish", "cleanup"]
+    );
+    assert_eq!(after(spec, "publish"), ["transcode", "thumbnail?"]);
+    assert_eq!(after(spec, "cleanup"), ["(publish)"]);
+    assert_eq!(spec.output, ["publish"]);
+    assert!(step(spec, "thumbnail").optional);
+}
+
+#[test]
+fn u042_u043_branches_have_arms_come_together_and_follow_one_another() {
+    let declared = Pipeline::configure("u042", |p| {
+        let a = p.step("a", Make);
+        let first = a.branch(
+            "one",
+            Decide,
+            WayArms {
+                left: || {
+                    let b = a.then("b", Add);
+                    b.then("c", Add)
+                },
+                right: || a.then("d", Add),
+            },
+        );
+        let second = first.branch(
+            "two",
+            Decide,
+            WayArms {
+                left: || {},
+                right: || {},
+            },
+        );
+        p.following(&second).step("e", Make);
+        // An arm inside an arm.
+        first.branch(
+            "outer",
+            Decide,
+            WayArms {
+                left: || {
+                    first.branch(
+                        "inner",
+                        Decide,
+                        WayArms {
+                            left: || first.then("f", Add),
+                            right: || {},
+                        },
+                    );
+                },
+                right: || {},
+            },
+        );
+    });
+    let spec = spec(&declared);
+    let arms = |key: &str| match &step(spec, key).kind {
+        StepKind::Branch { arms, .. } => arms.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(arms("one"), ["Left", "Right"]);
+    assert_eq!(after(spec, "b"), ["a", "(one)"]);
+    assert_eq!(after(spec, "c"), ["b"]);
+    assert_eq!(after(spec, "merge:one"), ["(one)", "(b)", "c?", "d?"]);
+    assert_eq!(
+        after(spec, "two"),
+        ["merge:one"],
+        "the second comes after the first's end alone"
+    );
+    assert_eq!(after(spec, "merge:two"), ["(two)"], "all arms are empty");
+    assert_eq!(after(spec, "e"), ["(merge:two)"]);
+    let arm = |key: &str| step(spec, key).arm.clone().map(|arm| (arm.branch, arm.arm));
+    assert_eq!(arm("b"), Some(("one".into(), "Left".into())));
+    assert_eq!(arm("f"), Some(("inner".into(), "Left".into())));
+    assert_eq!(arm("inner"), Some(("outer".into(), "Left".into())));
+    assert_eq!(arm("e"), None);
+}
+
+#[test]
+fn u044_u050_a_step_has_its_own_strategy_or_none() {
+    let declared = Pipeline::configure("u044", |p| {
+        let none = p.step("none", Make);
+        none.then("halt", Add).on_failure(Halt);
+        none.then("continue", Add).on_failure(Continue);
+        let ignored = none.then("ignore", Add).on_failure(Ignore);
+        p.after((&none, &ignored)).step("maybe", Either);
+        p.after((&none, &ignored)).step("outcome", Judge);
+        p.after_failure(&ignored).step("mend", Mend);
+    });
+    let spec = spec(&declared);
+    let own = ["none", "halt", "continue", "ignore"].map(|key| step(spec, key).strategy);
+    let expected = [
+        None,
+        Some(Strategy::Halt),
+        Some(Strategy::Continue),
+        Some(Strategy::Ignore),
+    ];
+    assert_eq!(own, expected);
+    assert_eq!(after(spec, "maybe"), ["none", "ignore?"]);
+    assert_eq!(after(spec, "outcome"), ["none", "ignore!"]);
+    assert_eq!(after(spec, "mend"), ["ignore~"]);
+}
+
+#[test]
+fn u046_an_upstream_named_twice_is_one_edge() {
+    let declared = Pipeline::configure("u046", |p| {
+        let a = p.step("a", Make);
+        p.following((&a, &a)).step("b", Make);
+    });
+    assert_eq!(after(spec(&declared), "b"), ["(a)"]);
+}
+
+#[test]
+fn the_first_that_comes_is_a_join_of_its_own() {
+    let declared = Pipeline::configure("any", |p| {
+        let (a, b) = (p.step("a", Make), p.step("b", Make));
+        p.after_any([&a, &b]).step("c", Add);
+    });
+    let spec = spec(&declared);
+    assert_eq!(step(spec, "c").join, Join::Any);
+    assert_eq!(after(spec, "c"), ["a", "b"]);
+}
+
+/// Else the one before the barrier would let it start before its phase does.
+#[test]
+fn the_first_that_comes_is_of_one_phase() {
+    let found = problems(Pipeline::configure("any", |p| {
+        let a = p.step("a", Make);
+        p.barrier();
+        let b = p.step("b", Make);
+        p.after_any([&a, &b]).step("c", Add);
+    }));
+    assert!(
+        found.len() == 1 && found[0].contains("`c`") && found[0].contains("`a`"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_handle_of_another_pipeline_is_refused() {
+    let mut stolen: Option<Step<i64>> = None;
+    let _ = Pipeline::configure("theirs", |p| stolen = Some(p.step("a", Make)));
+    let stolen = stolen.unwrap();
+    let found = problems(Pipeline::configure("ours", |p| {
+        let b = p.step("b", Make);
+        p.after((&b, &stolen)).step("c", Both);
+    }));
+    assert!(
+        found[0].contains("`c`") && found[0].contains("`theirs`"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn under_a_pipeline_wide_ignore_a_sure_value_must_be_sure() {
+    let found = problems(Pipeline::configure("ignoring", |p| {
+        p.failure_strategy(Ignore);
+        let a = p.step("a", Make);
+        a.then("b", Add);
+    }));
+    assert!(
+        found[0].contains("`a`") && found[0].contains("`b`"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_handle_can_be_held_over_an_await_and_sent_to_another_thread() {
+    fn sendable<T: Send + Sync + 'static>(_: &T) {}
+    let declared = Pipeline::configure("send", |p| {
+        let a = p.step("a", Make);
+        sendable(&a);
+        sendable(&a.clone().optional());
+        a
+    });
+    sendable(&declared);
+}
+
+/// The params of a named pipeline.
+#[derive(Serialize, Deserialize, JsonSchema, Pipeline)]
+#[schemars(crate = "pipeline::schemars")]
+#[pipeline(name = "video.processing")]
+struct Video {
+    id: i64,
+    presets: Vec<String>,
+}
+
+impl Define for Video {
+    type Output = Step<i64>;
+    fn define(&self, p: &Plan) -> Self::Output {
+        let source = p.step("source", Make);
+        for preset in &self.presets {
+            source.then(&format!("to_{preset}"), Add);
+        }
+        source.then("last", Add)
+    }
+}
+
+#[test]
+fn u041_a_named_pipeline_is_declared_from_its_params() {
+    let presets = vec!["hd".to_owned(), "sd".to_owned()];
+    let declared = Video { id: 7, presets }.pipeline();
+    assert_eq!(Video::NAME, "video.processing");
+    assert_eq!(keys(spec(&declared)), ["source", "to_hd", "to_sd", "last"]);
+    let schema = Video::params_schema();
+    assert_eq!(schema["properties"]["id"]["type"], "integer");
+    assert_eq!(schema["required"], serde_json::json!(["id", "presets"]));
+    let _: Pipeline<i64> = declared.unwrap();
+}
+
+#[test]
+fn what_may_be_absent_can_be_taken_as_such() {
+    let declared = Pipeline::configure("absent", |p| {
+        let a = p.step("a", Make);
+        let halved = a.branch(
+            "decide",
+            Decide,
+            WayArms {
+                left: || a.then("b", Add),
+                right: || {},
+            },
+        );
+        halved.then("c", OrElse)
+    });
+    assert_eq!(after(spec(&declared), "c"), ["merge:decide?"]);
+}

@@ -1,0 +1,9 @@
+// An ignored step gives an `Option` or a `Result`; the step takes the value itself.
+include!("jobs.in");
+
+fn main() {
+    let _ = Pipeline::configure("video", |p| {
+        let source = p.step("download", Download).on_failure(Ignore);
+        source.then("transcode", Transcode);
+    });
+}
