@@ -93,9 +93,9 @@ impl Graph {
             no_of[declared as usize] = no;
         }
         let upstream = upstream(&found, &no_of);
-        let children = children(&spec, &found.order)?;
-        let mut graph = Self {
-            nodes: nodes(&spec, &found, &upstream),
+        let children = children(&spec, &found, &no_of)?;
+        Ok(Self {
+            nodes: nodes(&found, &upstream),
             downstream: downstream(&upstream),
             chains: chains(&found, &no_of),
             roots: roots(&upstream),
@@ -104,9 +104,7 @@ impl Graph {
             spec,
             by_key: OnceLock::new(),
             fingerprint: OnceLock::new(),
-        };
-        graph.nodes.shrink_to_fit();
-        Ok(graph)
+        })
     }
 
     /// The graph as it was declared.
@@ -310,19 +308,19 @@ fn roots(upstream: &Lists<Upstream>) -> Vec<u32> {
     free.map(|(no, _)| no).collect()
 }
 
-fn nodes(spec: &GraphSpec, found: &Found, upstream: &Lists<Upstream>) -> Vec<Compiled> {
+fn nodes(found: &Found, upstream: &Lists<Upstream>) -> Vec<Compiled> {
     let mut nodes: Vec<Compiled> = Vec::with_capacity(found.order.len());
     for (no, &declared) in (0..).zip(&found.order) {
-        let step = &spec.steps[declared as usize];
         let before = upstream.of(no);
         let is_exempt =
             |up: &Upstream| up.takes == Takes::Failure || nodes[up.no as usize].is_exempt_from_halt;
-        let is_exempt_from_halt = !before.is_empty() && before.iter().all(is_exempt);
+        let is_exempt_from_halt =
+            found.has_failures && !before.is_empty() && before.iter().all(is_exempt);
         nodes.push(Compiled {
             declared,
             phase: found.phases[declared as usize],
             chain: found.arms.of[declared as usize],
-            strategy: validate::resolved_strategy(spec, step),
+            strategy: found.strategies[declared as usize],
             is_exempt_from_halt,
         });
     }
@@ -345,13 +343,15 @@ fn chains(found: &Found, no_of: &[u32]) -> Lists<Arm> {
     lists
 }
 
-fn children(spec: &GraphSpec, order: &[u32]) -> Result<Vec<(u32, Graph)>, Invalid> {
+fn children(spec: &GraphSpec, found: &Found, no_of: &[u32]) -> Result<Vec<(u32, Graph)>, Invalid> {
     let mut children = Vec::new();
-    for (no, &declared) in (0..).zip(order) {
+    for &declared in &found.children {
         // No deeper than embedded graphs may lie in one another.
         if let StepKind::Child { graph } = &spec.steps[declared as usize].kind {
-            children.push((no, Graph::compile(graph.as_ref().clone())?));
+            let child = Graph::compile(graph.as_ref().clone())?;
+            children.push((no_of[declared as usize], child));
         }
     }
+    children.sort_unstable_by_key(|(no, _)| *no);
     Ok(children)
 }

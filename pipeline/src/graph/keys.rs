@@ -4,6 +4,12 @@
 //! it, which no other step can have: so a generated key never meets one that a user wrote, and the
 //! rule for names is the rule for reserved keys.
 
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+
+use super::limits::shown;
+use super::problem::Problem;
+
 /// The longest name.
 pub(super) const NAME: usize = 128;
 
@@ -44,6 +50,84 @@ pub(super) fn is_generated(key: &str) -> bool {
             None => is_name(rest),
         },
         _ => false,
+    }
+}
+
+/// The step of each key; of one that is there twice, the first.
+pub(super) struct Index<'s> {
+    steps: HashMap<Key<'s>, u32>,
+    again: HashMap<&'s str, Again>,
+}
+
+struct Again {
+    first: u32,
+    times: usize,
+}
+
+impl<'s> Index<'s> {
+    pub(super) fn with_capacity(steps: usize) -> Self {
+        Self {
+            steps: HashMap::with_capacity(steps),
+            again: HashMap::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, key: &'s str, step: u32) {
+        let first = *self.steps.entry(Key::of(key)).or_insert(step);
+        if first != step {
+            let times = 1;
+            self.again
+                .entry(key)
+                .or_insert(Again { first, times })
+                .times += 1;
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<u32> {
+        self.steps.get(&Key::of(key)).copied()
+    }
+
+    pub(super) fn duplicates(&self, problems: &mut Vec<Problem>) {
+        let mut again: Vec<(&&str, &Again)> = self.again.iter().collect();
+        again.sort_unstable_by_key(|(_, again)| again.first);
+        let problem = |(key, again): (&&str, &Again)| Problem::DuplicateKey {
+            key: shown(key),
+            times: again.times,
+        };
+        problems.extend(again.into_iter().map(problem));
+    }
+}
+
+/// A key whose beginning lies in the table itself: most keys are short, and to fetch each from where
+/// it was declared is most of the cost of finding a step of a large graph.
+#[derive(Clone, Copy)]
+struct Key<'s> {
+    start: [u8; 16],
+    whole: &'s str,
+}
+
+impl<'s> Key<'s> {
+    fn of(whole: &'s str) -> Self {
+        let mut start = [0; 16];
+        let length = whole.len().min(start.len());
+        start[..length].copy_from_slice(&whole.as_bytes()[..length]);
+        Self { start, whole }
+    }
+}
+
+impl PartialEq for Key<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.start == other.start
+            && self.whole.len() == other.whole.len()
+            && (self.whole.len() <= self.start.len() || self.whole == other.whole)
+    }
+}
+
+impl Eq for Key<'_> {}
+
+impl Hash for Key<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.whole.hash(state);
     }
 }
 
@@ -148,6 +232,27 @@ mod tests {
         ] {
             assert!(!is_generated(key), "{key}");
         }
+    }
+
+    #[test]
+    fn keys_that_begin_alike_are_told_apart() {
+        let keys = [
+            "",
+            "\0",
+            "a",
+            "a\0",
+            "sixteen-letters-",
+            "sixteen-letters-a",
+            "sixteen-letters-b",
+        ];
+        let mut index = Index::with_capacity(keys.len());
+        for (at, key) in (0..).zip(keys) {
+            index.add(key, at);
+        }
+        for (at, key) in (0..).zip(keys) {
+            assert_eq!(index.get(key), Some(at), "{key:?}");
+        }
+        assert_eq!(index.get("sixteen-letters-c"), None);
     }
 
     #[test]

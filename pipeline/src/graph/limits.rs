@@ -30,12 +30,9 @@ const DESCRIPTION: usize = 4 << 10;
 const LONGEST_MS: u64 = 100 * 365 * 24 * 60 * 60 * 1000;
 const UP_TO_LONGEST: &str = "from 1 ms to 100 years";
 
-/// Everything of a graph that can be judged without its edges.
-pub(super) fn check(spec: &GraphSpec, problems: &mut Vec<Problem>) {
-    pipeline(spec, problems);
-    for step in &spec.steps {
-        self::step(step, problems);
-    }
+/// What holds for the whole pipeline.
+pub(super) fn pipeline(spec: &GraphSpec, problems: &mut Vec<Problem>) {
+    texts(spec, problems);
     if spec.callbacks.len() > CALLBACKS {
         problems.push(Problem::TooMany {
             place: Place::Pipeline,
@@ -50,7 +47,7 @@ pub(super) fn check(spec: &GraphSpec, problems: &mut Vec<Problem>) {
     }
 }
 
-fn pipeline(spec: &GraphSpec, problems: &mut Vec<Problem>) {
+fn texts(spec: &GraphSpec, problems: &mut Vec<Problem>) {
     let place = || Place::Pipeline;
     name(place, "pipeline's name", &spec.name, problems);
     if let Some(text) = &spec.display_name {
@@ -121,7 +118,8 @@ fn tag(tag: &str, problems: &mut Vec<Problem>) {
     }
 }
 
-fn step(step: &StepSpec, problems: &mut Vec<Problem>) {
+/// What a step says by itself.
+pub(super) fn step(step: &StepSpec, problems: &mut Vec<Problem>) {
     let place = || Place::Step(shown(&step.key));
     key(step, problems);
     match &step.kind {

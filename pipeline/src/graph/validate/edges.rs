@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use super::super::limits;
 use super::super::lists::Lists;
 use super::super::problem::{Place, Problem};
-use super::super::spec::{StepKind, Takes};
+use super::super::spec::Takes;
 use super::merges::{self, Merge};
 use super::places::Places;
+use super::traits::kind_name;
 
 /// What a step comes after, and what it takes from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +69,7 @@ struct Given {
     lists: Lists<Before>,
     damaged: Vec<bool>,
     /// For each step, the last one that came after it, plus one, and where that edge lies.
-    met_by: Vec<(u32, usize)>,
+    met_by: Vec<(u32, u32)>,
     /// Whether edges of the list that is being laid were crossed out.
     crossed_out: bool,
     /// What merges take: these edges are added with the others of the merge.
@@ -124,12 +125,12 @@ impl Given {
 
     fn edge(
         &mut self,
-        places: &Places<'_>,
+        places: &mut Places<'_>,
         step: u32,
         before: u32,
         mut takes: Takes,
     ) -> Result<(), Problem> {
-        if let StepKind::Barrier | StepKind::Merge { .. } = places.kind(step) {
+        if places.traits[step as usize].is_resolved {
             let is_value = || {
                 self.values
                     .get(&step)
@@ -149,13 +150,13 @@ impl Given {
             }
             takes = Takes::Order;
         }
-        let here = (step + 1, self.lists.open().len());
+        let here = (step + 1, self.lists.open().len() as u32);
         let met_before = &mut self.met_by[before as usize];
         if met_before.0 == step + 1 {
             if takes == Takes::Order {
                 return Ok(());
             }
-            let other = &mut self.lists.open_mut()[met_before.1];
+            let other = &mut self.lists.open_mut()[met_before.1 as usize];
             if other.takes != Takes::Order {
                 return Err(Problem::DuplicateEdge {
                     step: places.key(step),
@@ -167,25 +168,14 @@ impl Given {
             self.crossed_out = true;
         }
         *met_before = here;
+        if takes == Takes::Failure {
+            places.traits[step as usize].is_after_failure = true;
+        }
         self.lists.push(Before {
             step: before,
             takes,
         });
         Ok(())
-    }
-}
-
-/// What a step is, in a word.
-pub(super) fn kind_name(kind: &StepKind) -> &'static str {
-    match kind {
-        StepKind::Job { .. } => "job",
-        StepKind::Branch { .. } => "branch",
-        StepKind::Merge { .. } => "merge",
-        StepKind::Barrier => "barrier",
-        StepKind::Each { .. } => "job for each element",
-        StepKind::Child { .. } => "pipeline",
-        StepKind::Timer { .. } => "timer",
-        StepKind::Signal { .. } => "wait for a signal",
     }
 }
 
@@ -235,7 +225,7 @@ fn with_added(places: &Places<'_>, given: &Lists<Before>, merges: &[Merge]) -> L
         }
         let phase = places.phases[step as usize];
         let opened_by = (phase as usize).checked_sub(1).map(|p| places.barriers[p]);
-        if *places.kind(step) == StepKind::Barrier {
+        if places.traits[step as usize].is_barrier {
             for before in opened_by.map_or(0, |barrier| barrier + 1)..step {
                 add(&mut lists, order(before));
             }

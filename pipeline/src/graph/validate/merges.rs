@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::super::limits::shown;
 use super::super::lists::Lists;
 use super::super::problem::{Place, Problem};
-use super::super::spec::{Join, StepKind, Takes};
+use super::super::spec::{StepKind, Takes};
 use super::edges::Before;
 use super::places::Places;
 
@@ -20,11 +20,10 @@ pub(super) struct Merge {
 /// The merges whose branch is one.
 pub(super) fn find(places: &mut Places<'_>, problems: &mut Vec<Problem>) -> Vec<Merge> {
     let mut merges = Vec::new();
-    for (at, step) in places.spec.steps.iter().enumerate() {
-        let StepKind::Merge { branch, values } = &step.kind else {
+    for at in std::mem::take(&mut places.merges) {
+        let StepKind::Merge { branch, values } = places.kind(at) else {
             continue;
         };
-        let at = at as u32;
         let key = places.key(at);
         let place = || Place::Step(key.clone());
         let Some(branch) = places.named(place, "its branch", branch, problems) else {
@@ -138,7 +137,7 @@ pub(super) fn exits(
         *known = depth.max(*known);
     };
     for (step, before) in given.iter() {
-        if places.spec.steps[step as usize].join == Join::All {
+        if !places.traits[step as usize].is_any {
             let sure = before.iter().filter(|up| up.takes != Takes::Failure);
             sure.for_each(|up| await_in(up.step, step));
         }

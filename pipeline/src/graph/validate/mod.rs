@@ -3,6 +3,7 @@
 //! | what is judged | where |
 //! |---|---|
 //! | names, texts, numbers, durations (rule 29) | `limits.rs` |
+//! | a step by itself | `traits.rs` |
 //! | keys, phases, arms: where each step stands | `places.rs` |
 //! | edges: those given, and those that barriers and merges add | `edges.rs`, `merges.rs` |
 //! | what an edge takes, and whether it is sure to be there | `takes.rs` |
@@ -35,13 +36,12 @@ mod merges;
 mod order;
 mod places;
 mod takes;
+mod traits;
 
 use super::limits::{self, shown};
 use super::lists::Lists;
 use super::problem::{Invalid, Place, Problem};
-use super::spec::{GraphSpec, StepKind};
-
-pub(super) use takes::resolved_strategy;
+use super::spec::{GraphSpec, StepKind, Strategy};
 
 use edges::Before;
 use places::{Arms, Places};
@@ -60,6 +60,12 @@ impl GraphSpec {
 /// What was found out about a graph while it was judged. Steps are numbered as they were declared.
 #[derive(Default)]
 pub(super) struct Found {
+    /// What the failure of each step means.
+    pub(super) strategies: Vec<Strategy>,
+    /// Whether any step comes after a failure.
+    pub(super) has_failures: bool,
+    /// The steps that are graphs.
+    pub(super) children: Vec<u32>,
     /// Where each step stands.
     pub(super) phases: Vec<u32>,
     /// The arms, and which of them each step stands in.
@@ -72,23 +78,32 @@ pub(super) struct Found {
 
 /// Judges a graph and the graphs embedded in it.
 pub(super) fn check(spec: &GraphSpec) -> Result<Found, Invalid> {
-    let steps = steps_with_children(spec);
-    if steps > limits::STEPS {
-        let too_many = Problem::TooMany {
-            place: Place::Pipeline,
-            what: "steps, those of embedded graphs included,",
-            count: steps,
-            limit: limits::STEPS,
-            remedy: "split it into a chain of pipelines, or run one step for each element of a list",
-        };
-        return Err(Invalid::new(&spec.name, vec![too_many]));
+    if spec.steps.len() > limits::STEPS {
+        return Err(too_many_steps(spec, spec.steps.len()));
     }
     let (found, mut problems) = check_one(spec);
-    check_children(spec, &mut problems);
+    if !found.children.is_empty() {
+        let steps = steps_with_children(spec);
+        if steps > limits::STEPS {
+            return Err(too_many_steps(spec, steps));
+        }
+        check_children(spec, &mut problems);
+    }
     if problems.is_empty() {
         return Ok(found);
     }
     Err(Invalid::new(&spec.name, problems))
+}
+
+fn too_many_steps(spec: &GraphSpec, count: usize) -> Invalid {
+    let problem = Problem::TooMany {
+        place: Place::Pipeline,
+        what: "steps, those of embedded graphs included,",
+        count,
+        limit: limits::STEPS,
+        remedy: "split it into a chain of pipelines, or run one step for each element of a list",
+    };
+    Invalid::new(&spec.name, vec![problem])
 }
 
 /// Judges a graph alone. What it finds is only to be relied on where there is no problem.
@@ -97,11 +112,18 @@ fn check_one(spec: &GraphSpec) -> (Found, Vec<Problem>) {
     if spec.steps.is_empty() {
         problems.push(Problem::NoSteps);
     }
-    limits::check(spec, &mut problems);
+    limits::pipeline(spec, &mut problems);
     let mut places = Places::find(spec, &mut problems);
     let edges = edges::resolve(&mut places, &mut problems);
     if edges.too_many {
-        return (Found::default(), problems);
+        let children = places.children;
+        return (
+            Found {
+                children,
+                ..Found::default()
+            },
+            problems,
+        );
     }
     let downstream = edges
         .upstream
@@ -113,6 +135,9 @@ fn check_one(spec: &GraphSpec) -> (Found, Vec<Problem>) {
     takes::check(&places, &edges, &order, &mut problems);
     takes::outputs(&mut places, &mut problems);
     let found = Found {
+        strategies: places.traits.iter().map(|step| step.strategy).collect(),
+        has_failures: places.traits.iter().any(|step| step.is_after_failure),
+        children: places.children,
         phases: places.phases,
         arms: places.arms,
         upstream: edges.upstream,

@@ -2,35 +2,61 @@
 
 use std::collections::HashMap;
 
-use super::super::keys::Suggest;
+use super::super::keys::{Index, Suggest};
 use super::super::limits::{self, shown};
 use super::super::problem::{Place, Problem};
 use super::super::spec::{ArmRef, GraphSpec, StepKind};
+use super::traits::{self, Traits};
 
 /// The places of all steps, numbered as they were declared.
 pub(super) struct Places<'s> {
     pub(super) spec: &'s GraphSpec,
-    index: HashMap<&'s str, u32>,
+    index: Index<'s>,
     suggest: Suggest,
+    pub(super) traits: Vec<Traits>,
     /// The phase of each step; a barrier has the number of the phase it closes.
     pub(super) phases: Vec<u32>,
     /// The barriers: number `n` closes phase `n`.
     pub(super) barriers: Vec<u32>,
     pub(super) arms: Arms,
+    pub(super) merges: Vec<u32>,
+    pub(super) children: Vec<u32>,
 }
 
 impl<'s> Places<'s> {
+    /// Goes through the steps, once, and judges each by itself.
     pub(super) fn find(spec: &'s GraphSpec, problems: &mut Vec<Problem>) -> Self {
+        let count = spec.steps.len();
         let mut places = Self {
             spec,
-            index: index(spec, problems),
+            index: Index::with_capacity(count),
             suggest: Suggest::new(),
-            phases: Vec::with_capacity(spec.steps.len()),
+            traits: Vec::with_capacity(count),
+            phases: Vec::with_capacity(count),
             barriers: Vec::new(),
             arms: Arms::default(),
+            merges: Vec::new(),
+            children: Vec::new(),
         };
-        places.find_phases(problems);
-        places.find_arms(problems);
+        let mut in_arms = Vec::new();
+        for (at, step) in (0..).zip(&spec.steps) {
+            traits::check(step, problems);
+            places.index.add(&step.key, at);
+            places.traits.push(Traits::of(spec, step));
+            places.phases.push(places.barriers.len() as u32);
+            match step.kind {
+                StepKind::Barrier => places.barriers.push(at),
+                StepKind::Merge { .. } => places.merges.push(at),
+                StepKind::Child { .. } => places.children.push(at),
+                _ => {}
+            }
+            if step.arm.is_some() {
+                in_arms.push(at);
+            }
+        }
+        places.index.duplicates(problems);
+        places.judge_barriers(problems);
+        places.find_arms(&in_arms, problems);
         places
     }
 
@@ -45,8 +71,11 @@ impl<'s> Places<'s> {
 
     /// Whether `step` is before the barrier that `upstream` is after (or is).
     pub(super) fn is_in_earlier_phase(&self, step: u32, upstream: u32) -> bool {
+        if self.barriers.is_empty() {
+            return false;
+        }
         let rank = |at: u32| {
-            let closes = matches!(self.kind(at), StepKind::Barrier);
+            let closes = self.traits[at as usize].is_barrier;
             2 * u64::from(self.phases[at as usize]) + u64::from(closes)
         };
         rank(step) < rank(upstream)
@@ -60,7 +89,7 @@ impl<'s> Places<'s> {
         key: &str,
         problems: &mut Vec<Problem>,
     ) -> Option<u32> {
-        if let Some(&step) = self.index.get(key) {
+        if let Some(step) = self.index.get(key) {
             return Some(step);
         }
         let keys = self.spec.steps.iter().map(|step| step.key.as_str());
@@ -73,40 +102,37 @@ impl<'s> Places<'s> {
         None
     }
 
-    fn find_phases(&mut self, problems: &mut Vec<Problem>) {
-        let steps = &self.spec.steps;
-        let last = steps.len().saturating_sub(1);
-        let mut after_barrier: Option<&str> = None;
-        for (at, step) in steps.iter().enumerate() {
-            self.phases.push(self.barriers.len() as u32);
-            if step.kind != StepKind::Barrier {
-                after_barrier = None;
-                continue;
-            }
-            self.barriers.push(at as u32);
-            let barrier = || shown(&step.key);
+    fn judge_barriers(&self, problems: &mut Vec<Problem>) {
+        let last = (self.spec.steps.len() as u32).wrapping_sub(1);
+        let mut previous = None;
+        for &at in &self.barriers {
+            let barrier = self.key(at);
             if at == 0 {
-                problems.push(Problem::BarrierFirst { barrier: barrier() });
+                problems.push(Problem::BarrierFirst {
+                    barrier: barrier.clone(),
+                });
             }
-            if let Some(previous) = after_barrier.replace(&step.key) {
+            if let Some(previous) = previous.filter(|before| before + 1 == at) {
                 problems.push(Problem::BarrierTwice {
-                    previous: shown(previous),
-                    barrier: barrier(),
+                    previous: self.key(previous),
+                    barrier: barrier.clone(),
                 });
             }
             if at == last {
-                problems.push(Problem::BarrierLast { barrier: barrier() });
+                problems.push(Problem::BarrierLast { barrier });
             }
+            previous = Some(at);
         }
     }
 
-    fn find_arms(&mut self, problems: &mut Vec<Problem>) {
+    fn find_arms(&mut self, in_arms: &[u32], problems: &mut Vec<Problem>) {
         let steps = &self.spec.steps;
         self.arms.of = vec![None; steps.len()];
         let mut known: HashMap<(u32, u32), u32> = HashMap::new();
-        for (at, step) in steps.iter().enumerate() {
-            let Some(given) = &step.arm else { continue };
-            let at = at as u32;
+        for &at in in_arms {
+            let Some(given) = &steps[at as usize].arm else {
+                continue;
+            };
             let Some((branch, arm)) = self.arm(at, given, problems) else {
                 continue;
             };
@@ -242,32 +268,6 @@ impl<'s> Places<'s> {
     }
 }
 
-/// The step of each key; of one that is there twice, the first.
-fn index<'s>(spec: &'s GraphSpec, problems: &mut Vec<Problem>) -> HashMap<&'s str, u32> {
-    let mut index = HashMap::with_capacity(spec.steps.len());
-    let mut again: Vec<(&str, usize)> = Vec::new();
-    let mut counted: HashMap<&str, usize> = HashMap::new();
-    for (at, step) in spec.steps.iter().enumerate() {
-        match index.entry(step.key.as_str()) {
-            std::collections::hash_map::Entry::Vacant(free) => {
-                free.insert(at as u32);
-            }
-            std::collections::hash_map::Entry::Occupied(_) => {
-                let at = *counted.entry(&step.key).or_insert_with(|| {
-                    again.push((&step.key, 1));
-                    again.len() - 1
-                });
-                again[at].1 += 1;
-            }
-        }
-    }
-    problems.extend(again.into_iter().map(|(key, times)| Problem::DuplicateKey {
-        key: shown(key),
-        times,
-    }));
-    index
-}
-
 /// An arm that has steps.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct ArmPlace {
@@ -305,6 +305,9 @@ impl Arms {
 
     /// The branch of which the two stand in different arms.
     pub(super) fn divided_by(&self, arm: Option<u32>, other: Option<u32>) -> Option<u32> {
+        if self.all.is_empty() {
+            return None;
+        }
         let (_, arm, other) = self.part(arm, other);
         let (arm, other) = (self.all[arm? as usize], self.all[other? as usize]);
         (arm.branch == other.branch).then_some(arm.branch)

@@ -2,10 +2,11 @@
 
 use super::super::limits::shown;
 use super::super::problem::{Absence, Place, Problem};
-use super::super::spec::{GraphSpec, Join, StepKind, StepSpec, Strategy, Takes};
-use super::edges::{Before, Edges, kind_name};
+use super::super::spec::{StepKind, Strategy, Takes};
+use super::edges::{Before, Edges};
 use super::merges::Merge;
 use super::places::Places;
+use super::traits::Traits;
 
 /// Judges each step with what it comes after.
 pub(super) fn check(
@@ -21,8 +22,7 @@ pub(super) fn check(
         unsure_merges,
     };
     for (step, upstream) in edges.upstream.iter() {
-        judge.step(step, problems);
-        if judge.is_resolved(step) {
+        if places.traits[step as usize].is_resolved {
             continue;
         }
         for up in upstream {
@@ -49,30 +49,6 @@ pub(super) fn outputs(places: &mut Places<'_>, problems: &mut Vec<Problem>) {
     }
 }
 
-/// What a step's failure means: its own strategy, else its pipeline's.
-pub(in super::super) fn resolved_strategy(spec: &GraphSpec, step: &StepSpec) -> Strategy {
-    if !can_fail(&step.kind) {
-        return Strategy::Halt;
-    }
-    if step.optional {
-        return Strategy::Ignore;
-    }
-    match (step.strategy, spec.strategy) {
-        (Some(own), _) => own,
-        (None, Strategy::Ignore) if matches!(step.kind, StepKind::Branch { .. }) => {
-            Strategy::Continue
-        }
-        (None, inherited) => inherited,
-    }
-}
-
-fn can_fail(kind: &StepKind) -> bool {
-    !matches!(
-        kind,
-        StepKind::Barrier | StepKind::Merge { .. } | StepKind::Timer { .. }
-    )
-}
-
 struct Judge<'p, 's> {
     places: &'p Places<'s>,
     edges: &'p Edges,
@@ -81,61 +57,8 @@ struct Judge<'p, 's> {
 }
 
 impl Judge<'_, '_> {
-    fn spec(&self, step: u32) -> &StepSpec {
-        &self.places.spec.steps[step as usize]
-    }
-
-    /// Whether the coordinator resolves it: then it takes nothing, or what it may.
-    fn is_resolved(&self, step: u32) -> bool {
-        matches!(
-            self.places.kind(step),
-            StepKind::Barrier | StepKind::Merge { .. }
-        )
-    }
-
-    /// A step by itself.
-    fn step(&self, step: u32, problems: &mut Vec<Problem>) {
-        let spec = self.spec(step);
-        let has_job = matches!(
-            spec.kind,
-            StepKind::Job { .. } | StepKind::Branch { .. } | StepKind::Each { .. }
-        );
-        if has_job && spec.options.is_none() {
-            problems.push(Problem::NoOptions {
-                step: self.places.key(step),
-            });
-        }
-        let resolved = self.is_resolved(step);
-        let out_of_place = [
-            (!has_job && spec.options.is_some(), "options of a job"),
-            (resolved && spec.strategy.is_some(), "strategies"),
-            (resolved && spec.optional, "failures that are optional"),
-            (
-                resolved && spec.join == Join::Any,
-                "upstreams to choose from",
-            ),
-        ];
-        for (_, what) in out_of_place.iter().filter(|(is_there, _)| *is_there) {
-            problems.push(Problem::NotForKind {
-                step: self.places.key(step),
-                kind: kind_name(&spec.kind),
-                what,
-            });
-        }
-        if matches!(spec.kind, StepKind::Branch { .. })
-            && (spec.optional || spec.strategy == Some(Strategy::Ignore))
-        {
-            problems.push(Problem::IgnoreOnBranch {
-                step: self.places.key(step),
-            });
-        } else if !resolved
-            && spec.optional
-            && spec.strategy.is_some_and(|own| own != Strategy::Ignore)
-        {
-            problems.push(Problem::OptionalWithStrategy {
-                step: self.places.key(step),
-            });
-        }
+    fn traits(&self, step: u32) -> Traits {
+        self.places.traits[step as usize]
     }
 
     /// One edge.
@@ -154,14 +77,14 @@ impl Judge<'_, '_> {
         if up.takes == Takes::Order {
             return;
         }
-        if *places.kind(up.step) == StepKind::Barrier {
+        if self.traits(up.step).is_barrier {
             problems.push(Problem::NoValue {
                 place: Place::Step(places.key(step)),
                 barrier: places.key(up.step),
             });
             return;
         }
-        let is_any = self.spec(step).join == Join::Any;
+        let is_any = self.traits(step).is_any;
         let absence = match up.takes {
             // The one that is taken has succeeded.
             Takes::Value if is_any => self.of_merge(up.step),
@@ -189,7 +112,7 @@ impl Judge<'_, '_> {
 
     /// All edges of a step together.
     fn joined(&self, step: u32, upstream: &[Before], problems: &mut Vec<Problem>) {
-        let is_any = self.spec(step).join == Join::Any;
+        let is_any = self.traits(step).is_any;
         if is_any {
             self.any(step, upstream, problems);
         } else if let Some(failure) = upstream.iter().find(|up| up.takes == Takes::Failure) {
@@ -197,7 +120,7 @@ impl Judge<'_, '_> {
         } else {
             self.in_arm(step, upstream, problems);
         }
-        if let StepKind::Each { .. } = self.places.kind(step) {
+        if self.traits(step).is_each {
             self.each(step, upstream, problems);
         }
     }
@@ -227,7 +150,7 @@ impl Judge<'_, '_> {
 
     fn after_failure(&self, step: u32, of: u32, edges: usize, problems: &mut Vec<Problem>) {
         let places = self.places;
-        if !can_fail(places.kind(of)) {
+        if !places.traits[of as usize].can_fail {
             problems.push(Problem::NeverFails {
                 step: places.key(step),
                 upstream: places.key(of),
@@ -284,7 +207,7 @@ impl Judge<'_, '_> {
     fn each(&self, step: u32, upstream: &[Before], problems: &mut Vec<Problem>) {
         let taking = || upstream.iter().filter(|up| up.takes != Takes::Order);
         let taken = taking().count();
-        let one = taken == 1 || taken > 1 && self.spec(step).join == Join::Any;
+        let one = taken == 1 || taken > 1 && self.traits(step).is_any;
         if !one || taking().any(|up| up.takes != Takes::Value) {
             problems.push(Problem::EachInput {
                 step: self.places.key(step),
@@ -330,6 +253,9 @@ fn not_run(places: &Places<'_>, edges: &Edges, here: Option<u32>, up: u32) -> Op
             arm: arm_name(places, arm.branch, arm.arm),
         });
     }
+    if !places.traits[up as usize].is_after_failure {
+        return None;
+    }
     let before = edges.upstream.of(up);
     let failure = before.iter().find(|up| up.takes == Takes::Failure);
     failure.map(|failure| Absence::AfterFailure {
@@ -339,10 +265,10 @@ fn not_run(places: &Places<'_>, edges: &Edges, here: Option<u32>, up: u32) -> Op
 
 /// Why a step may have failed although what comes after it runs.
 fn ignored(places: &Places<'_>, up: u32) -> Option<Absence> {
-    let step = &places.spec.steps[up as usize];
-    if resolved_strategy(places.spec, step) != Strategy::Ignore {
+    if places.traits[up as usize].strategy != Strategy::Ignore {
         return None;
     }
+    let step = &places.spec.steps[up as usize];
     Some(match (step.optional, step.strategy) {
         (true, _) => Absence::Optional,
         (false, Some(_)) => Absence::Ignored,

@@ -1,0 +1,114 @@
+//! A step by itself: what can be said of it without looking at any other.
+//!
+//! It is looked at once, while the whole graph is gone through; what the rest needs to know of it is
+//! kept in a few bytes, for a large graph is too large to be fetched from memory again and again.
+
+use super::super::limits::{self, shown};
+use super::super::problem::Problem;
+use super::super::spec::{GraphSpec, Join, StepKind, StepSpec, Strategy};
+
+/// What the judging of edges needs to know of a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Traits {
+    /// What its failure means.
+    pub(super) strategy: Strategy,
+    pub(super) can_fail: bool,
+    pub(super) is_barrier: bool,
+    /// Whether the coordinator resolves it, a barrier or a merge: then it takes nothing, or what it may.
+    pub(super) is_resolved: bool,
+    pub(super) is_any: bool,
+    pub(super) is_each: bool,
+    /// Known once its edges are.
+    pub(super) is_after_failure: bool,
+}
+
+impl Traits {
+    pub(super) fn of(spec: &GraphSpec, step: &StepSpec) -> Self {
+        let is_barrier = step.kind == StepKind::Barrier;
+        let is_resolved = is_barrier || matches!(step.kind, StepKind::Merge { .. });
+        Self {
+            strategy: resolved_strategy(spec, step),
+            can_fail: can_fail(&step.kind),
+            is_barrier,
+            is_resolved,
+            is_any: step.join == Join::Any,
+            is_each: matches!(step.kind, StepKind::Each { .. }),
+            is_after_failure: false,
+        }
+    }
+}
+
+/// What a step's failure means: its own strategy, else its pipeline's.
+fn resolved_strategy(spec: &GraphSpec, step: &StepSpec) -> Strategy {
+    if !can_fail(&step.kind) {
+        return Strategy::Halt;
+    }
+    if step.optional {
+        return Strategy::Ignore;
+    }
+    match (step.strategy, spec.strategy) {
+        (Some(own), _) => own,
+        (None, Strategy::Ignore) if matches!(step.kind, StepKind::Branch { .. }) => {
+            Strategy::Continue
+        }
+        (None, inherited) => inherited,
+    }
+}
+
+fn can_fail(kind: &StepKind) -> bool {
+    !matches!(
+        kind,
+        StepKind::Barrier | StepKind::Merge { .. } | StepKind::Timer { .. }
+    )
+}
+
+/// Judges a step by itself.
+pub(super) fn check(step: &StepSpec, problems: &mut Vec<Problem>) {
+    limits::step(step, problems);
+    let key = || shown(&step.key);
+    let has_job = matches!(
+        step.kind,
+        StepKind::Job { .. } | StepKind::Branch { .. } | StepKind::Each { .. }
+    );
+    if has_job && step.options.is_none() {
+        problems.push(Problem::NoOptions { step: key() });
+    }
+    let resolved = matches!(step.kind, StepKind::Barrier | StepKind::Merge { .. });
+    let out_of_place = [
+        (!has_job && step.options.is_some(), "options of a job"),
+        (resolved && step.strategy.is_some(), "strategies"),
+        (resolved && step.optional, "failures that are optional"),
+        (
+            resolved && step.join == Join::Any,
+            "upstreams to choose from",
+        ),
+    ];
+    for (_, what) in out_of_place.iter().filter(|(is_there, _)| *is_there) {
+        problems.push(Problem::NotForKind {
+            step: key(),
+            kind: kind_name(&step.kind),
+            what,
+        });
+    }
+    let ignores = step.optional || step.strategy == Some(Strategy::Ignore);
+    let overrides = step.strategy.is_some_and(|own| own != Strategy::Ignore);
+    if matches!(step.kind, StepKind::Branch { .. }) && ignores {
+        problems.push(Problem::IgnoreOnBranch { step: key() });
+    } else if !resolved && step.optional && overrides {
+        problems.push(Problem::OptionalWithStrategy { step: key() });
+    }
+}
+
+/// What a step is, in a word.
+pub(super) fn kind_name(kind: &StepKind) -> &'static str {
+    match kind {
+        StepKind::Job { .. } => "job",
+        StepKind::Branch { .. } => "branch",
+        StepKind::Merge { .. } => "merge",
+        StepKind::Barrier => "barrier",
+        StepKind::Each { .. } => "job for each element",
+        StepKind::Child { .. } => "pipeline",
+        StepKind::Timer { .. } => "timer",
+        StepKind::Signal { .. } => "wait for a signal",
+    }
+}
