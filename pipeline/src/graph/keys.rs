@@ -5,7 +5,7 @@
 //! rule for names is the rule for reserved keys.
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, RandomState};
 
 use super::limits::shown;
 use super::problem::Problem;
@@ -54,8 +54,17 @@ pub(super) fn is_generated(key: &str) -> bool {
 }
 
 /// The step of each key; of one that is there twice, the first.
+///
+/// A table of our own, because finding steps is most of the work on a large graph, and it is spent
+/// waiting for memory: the slots are small enough to stay near, and the keys lie in the order of the
+/// steps, so that one near the last one is near too.
 pub(super) struct Index<'s> {
-    steps: HashMap<Key<'s>, u32>,
+    hasher: RandomState,
+    /// Two or more for each step. 0 is free; else the number of a step plus one in the lower bits, and
+    /// bits of its key's hash above.
+    slots: Vec<u32>,
+    step_bits: u32,
+    keys: Vec<Key<'s>>,
     again: HashMap<&'s str, Again>,
 }
 
@@ -64,27 +73,62 @@ struct Again {
     times: usize,
 }
 
+/// Where the search for a key ended.
+enum Slot {
+    Taken(u32),
+    Free { at: usize, tag: u32 },
+}
+
 impl<'s> Index<'s> {
+    /// For so many steps, to be added in their order.
     pub(super) fn with_capacity(steps: usize) -> Self {
+        let slots = (2 * steps + 1).next_power_of_two();
         Self {
-            steps: HashMap::with_capacity(steps),
+            hasher: RandomState::new(),
+            step_bits: slots.trailing_zeros(),
+            slots: vec![0; slots],
+            keys: Vec::with_capacity(steps),
             again: HashMap::new(),
         }
     }
 
-    pub(super) fn add(&mut self, key: &'s str, step: u32) {
-        let first = *self.steps.entry(Key::of(key)).or_insert(step);
-        if first != step {
-            let times = 1;
-            self.again
-                .entry(key)
-                .or_insert(Again { first, times })
-                .times += 1;
+    /// The next step.
+    pub(super) fn add(&mut self, key: &'s str) {
+        let step = self.keys.len() as u32;
+        self.keys.push(Key::of(key));
+        match self.find(&Key::of(key)) {
+            Slot::Free { at, tag } => self.slots[at] = tag | (step + 1),
+            Slot::Taken(first) => {
+                let known = self.again.entry(key);
+                known.or_insert(Again { first, times: 1 }).times += 1;
+            }
         }
     }
 
     pub(super) fn get(&self, key: &str) -> Option<u32> {
-        self.steps.get(&Key::of(key)).copied()
+        match self.find(&Key::of(key)) {
+            Slot::Taken(step) => Some(step),
+            Slot::Free { .. } => None,
+        }
+    }
+
+    fn find(&self, key: &Key<'_>) -> Slot {
+        let hash = self.hasher.hash_one(key.whole);
+        let steps = (1 << self.step_bits) - 1;
+        let tag = (hash >> 32) as u32 & !steps;
+        let last = self.slots.len() - 1;
+        let mut at = hash as usize & last;
+        loop {
+            let slot = self.slots[at];
+            if slot == 0 {
+                return Slot::Free { at, tag };
+            }
+            let step = (slot & steps) - 1;
+            if slot & !steps == tag && self.keys[step as usize] == *key {
+                return Slot::Taken(step);
+            }
+            at = (at + 1) & last;
+        }
     }
 
     pub(super) fn duplicates(&self, problems: &mut Vec<Problem>) {
@@ -98,12 +142,11 @@ impl<'s> Index<'s> {
     }
 }
 
-/// A key whose beginning lies in the table itself: most keys are short, and to fetch each from where
-/// it was declared is most of the cost of finding a step of a large graph.
+/// A key with its beginning beside it: most are short and need not be fetched to be compared.
 #[derive(Clone, Copy)]
 struct Key<'s> {
-    start: [u8; 16],
     whole: &'s str,
+    start: [u8; 16],
 }
 
 impl<'s> Key<'s> {
@@ -111,7 +154,7 @@ impl<'s> Key<'s> {
         let mut start = [0; 16];
         let length = whole.len().min(start.len());
         start[..length].copy_from_slice(&whole.as_bytes()[..length]);
-        Self { start, whole }
+        Self { whole, start }
     }
 }
 
@@ -120,14 +163,6 @@ impl PartialEq for Key<'_> {
         self.start == other.start
             && self.whole.len() == other.whole.len()
             && (self.whole.len() <= self.start.len() || self.whole == other.whole)
-    }
-}
-
-impl Eq for Key<'_> {}
-
-impl Hash for Key<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.whole.hash(state);
     }
 }
 
@@ -246,13 +281,25 @@ mod tests {
             "sixteen-letters-b",
         ];
         let mut index = Index::with_capacity(keys.len());
-        for (at, key) in (0..).zip(keys) {
-            index.add(key, at);
-        }
+        keys.iter().for_each(|key| index.add(key));
         for (at, key) in (0..).zip(keys) {
             assert_eq!(index.get(key), Some(at), "{key:?}");
         }
         assert_eq!(index.get("sixteen-letters-c"), None);
+        assert_eq!(Index::with_capacity(0).get("a"), None);
+    }
+
+    #[test]
+    fn of_a_key_that_is_there_twice_the_first_is_found() {
+        let mut index = Index::with_capacity(100_000);
+        let keys: Vec<String> = (0..100_000).map(|n| format!("{}", n % 50_000)).collect();
+        keys.iter().for_each(|key| index.add(key));
+        for n in 0..50_000 {
+            assert_eq!(index.get(&n.to_string()), Some(n));
+        }
+        let mut problems = Vec::new();
+        index.duplicates(&mut problems);
+        assert_eq!(problems.len(), 50_000);
     }
 
     #[test]

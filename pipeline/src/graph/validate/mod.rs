@@ -125,13 +125,7 @@ fn check_one(spec: &GraphSpec) -> (Found, Vec<Problem>) {
             problems,
         );
     }
-    let downstream = edges
-        .upstream
-        .reversed(|before| before.step, |step, _| step);
-    let order = order::order(&edges.upstream, &downstream);
-    if order.len() < spec.steps.len() {
-        order::cycles(spec, &downstream, &order, &mut problems);
-    }
+    let order = order::find(spec, &edges.upstream, &mut problems);
     takes::check(&places, &edges, &order, &mut problems);
     takes::outputs(&mut places, &mut problems);
     let found = Found {

@@ -10,14 +10,27 @@ use super::super::spec::GraphSpec;
 use super::edges::Before;
 
 /// The steps so that each comes after what it depends on: of those that could come next, always the
-/// one that was declared first. Steps on a cycle, and after one, are left out.
-pub(super) fn order(upstream: &Lists<Before>, downstream: &Lists<u32>) -> Vec<u32> {
+/// one that was declared first. Steps on a cycle, and after one, are left out, and the cycles told.
+pub(super) fn find(
+    spec: &GraphSpec,
+    upstream: &Lists<Before>,
+    problems: &mut Vec<Problem>,
+) -> Vec<u32> {
     let declared_in_order = upstream
         .iter()
         .all(|(step, before)| before.iter().all(|up| up.step < step));
     if declared_in_order {
         return (0..upstream.len() as u32).collect();
     }
+    let downstream = upstream.reversed(|before| before.step, |step, _| step);
+    let order = order(upstream, &downstream);
+    if order.len() < upstream.len() {
+        cycles(spec, &downstream, &order, problems);
+    }
+    order
+}
+
+fn order(upstream: &Lists<Before>, downstream: &Lists<u32>) -> Vec<u32> {
     let mut waits: Vec<u32> = upstream
         .iter()
         .map(|(_, before)| before.len() as u32)
@@ -38,12 +51,7 @@ pub(super) fn order(upstream: &Lists<Before>, downstream: &Lists<u32>) -> Vec<u3
 }
 
 /// One cycle for each knot of steps that all wait for one another.
-pub(super) fn cycles(
-    spec: &GraphSpec,
-    downstream: &Lists<u32>,
-    order: &[u32],
-    problems: &mut Vec<Problem>,
-) {
+fn cycles(spec: &GraphSpec, downstream: &Lists<u32>, order: &[u32], problems: &mut Vec<Problem>) {
     let mut knot_of = vec![NONE; downstream.len()];
     let mut knots = knots(downstream, order, &mut knot_of);
     let mut search = Search {

@@ -41,7 +41,7 @@ impl<'s> Places<'s> {
         let mut in_arms = Vec::new();
         for (at, step) in (0..).zip(&spec.steps) {
             traits::check(step, problems);
-            places.index.add(&step.key, at);
+            places.index.add(&step.key);
             places.traits.push(Traits::of(spec, step));
             places.phases.push(places.barriers.len() as u32);
             match step.kind {
