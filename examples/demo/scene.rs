@@ -13,7 +13,7 @@ use crate::screen::Screen;
 const CUSTOMERS: [&str; 12] = [
     "ada",
     "barbara",
-    "claude",
+    "charles",
     "dennis",
     "edsger",
     "frances",

@@ -15,6 +15,7 @@ mod lines;
 mod link;
 mod listen;
 mod probe;
+mod recover;
 mod renew;
 mod settle;
 mod tick;

@@ -14,8 +14,9 @@ use sqlx::{Connection as _, PgConnection};
 use super::Shared;
 use super::ends::{Came, End, Verb, storable};
 use super::lines::Reserved;
-use super::link::{Link, Trouble, limited};
+use super::link::{Link, Trouble};
 use super::probe::Moment;
+use super::recover::{confirmed, disown};
 use crate::backend::Claimed;
 
 /// The most ends in one transaction.
@@ -85,26 +86,6 @@ fn reserve(shared: &Shared) -> Vec<Reserved> {
         .enumerate()
         .filter_map(reserve)
         .collect()
-}
-
-/// On a new connection: what was claimed for us in an answer that never arrived goes back.
-async fn disown(shared: &Shared, link: &mut Link, known: &[i64]) {
-    let given_back = limited(async {
-        let connection = link.try_get().await?;
-        sqlx::query_scalar!("select pipeline.disown_v1($1, $2)", shared.worker(), known)
-            .fetch_one(connection)
-            .await
-    });
-    match given_back.await {
-        Ok(Some(count)) if count > 0 => {
-            tracing::warn!(count, "jobs claimed but never heard of were given back")
-        }
-        Ok(_) => {}
-        Err(error) => {
-            tracing::warn!(%error, "could not give back what was never heard of");
-            link.forget();
-        }
-    }
 }
 
 /// What a committed turn came to.
@@ -462,46 +443,4 @@ async fn finish(shared: &Shared, ends: &[End], done: Done, reserved: Vec<Reserve
         shared.probe(Moment::Claimed, count).await;
     }
     shared.start_claimed(done.claimed, reserved, sent);
-}
-
-/// Asks which of these the lost commit has claimed for us. The rows tell; the transaction's id could
-/// not: after a crash, a server gives an id that had not reached its log to another transaction, and
-/// `pg_xact_status` speaks of that one.
-async fn confirmed(
-    shared: &Shared,
-    link: &mut Link,
-    xid: &str,
-    claimed: Vec<Claimed>,
-) -> Vec<Claimed> {
-    if claimed.is_empty() {
-        return claimed;
-    }
-    let (ids, tokens): (Vec<i64>, Vec<i64>) = claimed.iter().map(|job| (job.id, job.token)).unzip();
-    let asked = Instant::now();
-    loop {
-        let answer = limited(async {
-            let connection = link.try_get().await?;
-            sqlx::query_file!("src/sql/confirm.sql", &ids, &tokens, xid)
-                .fetch_one(connection)
-                .await
-        });
-        match answer.await {
-            // Its backend may not have noticed yet that nobody listens.
-            Ok(row) if row.in_progress && asked.elapsed() < LIMIT => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            Ok(row) => {
-                let ours: HashSet<i64> = row.tokens.unwrap_or_default().into_iter().collect();
-                let is_ours = |job: &Claimed| ours.contains(&job.token);
-                return claimed.into_iter().filter(is_ours).collect();
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot ask what came of a commit");
-                if shared.gives_up() {
-                    return Vec::new();
-                }
-                link.bad(&shared.closing).await;
-            }
-        }
-    }
 }

@@ -1,0 +1,74 @@
+-- Enqueues jobs: as many as there are elements. Returns each one's id in order, and whether it is
+-- new: one whose unique key is taken by a live job is that job.
+create function pipeline.enqueue_v1(
+    p_kinds text[], p_queues text[], p_priorities smallint[], p_attempts smallint[],
+    p_leases integer[], p_args jsonb[], p_options jsonb[], p_unique text[],
+    p_delays bigint[], p_times timestamptz[], p_batch bigint
+) returns table (ord bigint, id bigint, fresh boolean)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := pipeline.now();
+    v_keyed record;
+    v_id bigint;
+    v_queue text;
+begin
+    return query
+    insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
+                               lease_ms, args, options, batch)
+    select nextval('pipeline.ids'),
+           case when at <= v_now then 'ready' else 'later' end::pipeline.job_status, at, v_now,
+           kind, queue, priority, attempts, lease, args, options, p_batch
+    from (
+        select e.*, coalesce(time, v_now + delay * interval '1 ms') as at
+        from unnest(p_kinds, p_queues, p_priorities, p_attempts, p_leases, p_args, p_options,
+                    p_unique, p_delays, p_times)
+             with ordinality as e (kind, queue, priority, attempts, lease, args, options, key,
+                                   delay, time, ord)
+        where key is null
+        order by e.ord
+    ) as plain
+    -- Ids rise with the order in which they were given.
+    returning null::bigint, id, true;
+
+    -- In the order of their keys: two that enqueue the same ones wait for each other in one direction.
+    for v_keyed in
+        select e.*, coalesce(time, v_now + delay * interval '1 ms') as at
+        from unnest(p_kinds, p_queues, p_priorities, p_attempts, p_leases, p_args, p_options,
+                    p_unique, p_delays, p_times)
+             with ordinality as e (kind, queue, priority, attempts, lease, args, options, key,
+                                   delay, time, ord)
+        where key is not null
+        order by kind, key, e.ord
+    loop
+        loop
+            insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority,
+                                       attempts, lease_ms, args, options, batch, unique_key)
+            values (nextval('pipeline.ids'),
+                    case when v_keyed.at <= v_now then 'ready' else 'later' end::pipeline.job_status,
+                    v_keyed.at, v_now, v_keyed.kind, v_keyed.queue, v_keyed.priority,
+                    v_keyed.attempts, v_keyed.lease, v_keyed.args, v_keyed.options, p_batch,
+                    v_keyed.key)
+            on conflict (kind, unique_key)
+                where unique_key is not null and status in ('later', 'ready', 'running')
+                do nothing
+            returning id into v_id;
+            if found then
+                return query values (v_keyed.ord, v_id, true);
+                exit;
+            end if;
+            select j.id into v_id from pipeline.jobs j
+            where j.kind = v_keyed.kind and j.unique_key = v_keyed.key
+              and j.status in ('later', 'ready', 'running');
+            if found then
+                return query values (v_keyed.ord, v_id, false);
+                exit;
+            end if;
+            -- It ended between the two statements: its key is free again.
+        end loop;
+    end loop;
+
+    for v_queue in select distinct unnest(p_queues) loop
+        perform pg_notify('pipeline_jobs', v_queue);
+    end loop;
+end $$;

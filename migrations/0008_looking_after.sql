@@ -1,0 +1,61 @@
+-- Gives a failed job its attempts again. Returns `done`, what it is instead, or null where it is not.
+create function pipeline.retry_v1(p_job bigint) returns text
+language plpgsql as $$
+declare
+    v_job pipeline.jobs;
+begin
+    -- Its batch first, as everybody does.
+    perform from pipeline.batch_sets b
+    where b.id = (select batch from pipeline.jobs where id = p_job)
+    for no key update;
+    select * into v_job from pipeline.jobs where id = p_job for update;
+    if not found then
+        return null;
+    elsif v_job.status not in ('failed', 'discarded') then
+        return v_job.status::text;
+    elsif v_job.unique_key is not null and exists (
+        select from pipeline.jobs j
+        where j.kind = v_job.kind and j.unique_key = v_job.unique_key
+          and j.status in ('later', 'ready', 'running')
+    ) then
+        return format('one of two with the unique key `%s`, and the other is live', v_job.unique_key);
+    end if;
+    -- A batch that is finished stays so, and no longer counts this job.
+    update pipeline.batch_sets set ended = ended - 1, failed = failed - 1
+    where id = v_job.batch and finished_at is null;
+    update pipeline.jobs
+    set status = 'ready', run_at = pipeline.now(), attempt = 0, ended_at = null,
+        unknown_since = null, batch = case when found then v_job.batch end
+    where id = p_job;
+    perform pg_notify('pipeline_jobs', v_job.queue);
+    return 'done';
+end $$;
+
+-- Deletes a job that nobody runs. Returns as retry_v1 does.
+create function pipeline.discard_v1(p_job bigint) returns text
+language plpgsql as $$
+declare
+    v_job pipeline.jobs;
+    v_queue text;
+begin
+    perform from pipeline.batch_sets b
+    where b.id = (select batch from pipeline.jobs where id = p_job)
+    for no key update;
+    select * into v_job from pipeline.jobs where id = p_job for update;
+    if not found then
+        return null;
+    elsif v_job.status = 'running' then
+        return v_job.status::text;
+    end if;
+    delete from pipeline.jobs where id = p_job;
+    delete from pipeline.attempts where job = p_job;
+    if v_job.status in ('later', 'ready') and v_job.batch is not null then
+        -- It will not come any more: for its batch it has failed.
+        foreach v_queue in array
+            pipeline.settle_batches_v1(array[v_job.batch], array[1], array[1])
+        loop
+            perform pg_notify('pipeline_jobs', v_queue);
+        end loop;
+    end if;
+    return 'done';
+end $$;
