@@ -217,8 +217,10 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// For apalis's `Monitor`, which builds a worker anew when it restarts it, clone both:
-    /// `monitor.register(move |_| backend.clone()..)`; see [`into_backend`](Self::into_backend).
+    /// For apalis's `Monitor`, whose factory may be called more than once, clone what
+    /// [`into_backend`](Self::into_backend) returns: `monitor.register(move |_| ..backend.clone()..)`. All
+    /// clones are one worker: once it has stopped it stays stopped. Our backend has no error that would
+    /// make a monitor restart it; to run again after a stop, make a new [`Worker`].
     ///
     /// # Errors
     ///
