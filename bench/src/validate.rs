@@ -125,6 +125,7 @@ fn step(n: usize, before: &[usize]) -> StepSpec {
             version: 1,
         },
         after: before.iter().map(edge).collect(),
+        input: None,
         join: Join::All,
         strategy: None,
         optional: false,

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use super::fingerprint::Fingerprint;
 use super::lists::Lists;
 use super::problem::Invalid;
-use super::spec::{GraphSpec, Join, StepKind, StepOptions, StepSpec, Strategy, Takes};
+use super::spec::{GraphSpec, Join, Shape, StepKind, StepOptions, StepSpec, Strategy, Takes};
 use super::validate::{self, Found};
 
 /// A graph that can run.
@@ -227,6 +227,25 @@ impl<'g> Node<'g> {
     /// For how many ends it waits when a run begins.
     pub fn waits(self) -> u32 {
         self.upstream().len() as u32
+    }
+
+    /// How what it takes lies in its input: the shape that was declared, else the one that follows
+    /// from its edges. A step that takes nothing has none, nor has a barrier or a merge.
+    ///
+    /// Its values are those of the [`upstream`](Self::upstream) edges that take something, in their
+    /// order; of an any-join, that of the one that succeeded first.
+    pub fn shape(self) -> Option<Shape> {
+        if matches!(self.kind(), StepKind::Barrier | StepKind::Merge { .. }) {
+            return None;
+        }
+        if let Some(declared) = &self.step().input {
+            return Some(declared.clone());
+        }
+        let taking = self.upstream().iter().filter(|up| up.takes != Takes::Order);
+        match self.join() {
+            Join::All => Shape::of(taking.count()),
+            Join::Any => Shape::of(taking.count().min(1)),
+        }
     }
 
     /// Which of its upstreams it waits for.

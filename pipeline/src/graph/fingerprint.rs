@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 
 use super::compiled::{Graph, Node};
 use super::spec::{
-    CallbackOn, CallbackSpec, GraphSpec, Join, StepKind, StepOptions, StepSpec, Strategy, Takes,
+    CallbackOn, CallbackSpec, GraphSpec, Join, Shape, StepKind, StepOptions, StepSpec, Strategy,
+    Takes,
 };
 
 /// Sixteen bytes that are the same for graphs that behave alike, in every process and version of
@@ -122,6 +123,7 @@ fn node(graph: &Graph, node: Node<'_>, ink: &mut Ink) {
         key,
         kind,
         after: _, // with the edges that were added
+        input: _, // resolved
         join,
         strategy: _, // resolved
         optional,
@@ -131,6 +133,7 @@ fn node(graph: &Graph, node: Node<'_>, ink: &mut Ink) {
     ink.text(key);
     self::kind(graph, node, kind, ink);
     edges(node, ink);
+    shape(node.shape().as_ref(), ink);
     ink.number(match join {
         Join::All => 0,
         Join::Any => 1,
@@ -230,6 +233,23 @@ fn edges(node: Node<'_>, ink: &mut Ink) {
     }
     ink.number(following.len() as u64);
     following.iter().for_each(|no| ink.number((*no).into()));
+}
+
+/// No deeper than tuples may lie in one another.
+fn shape(shape: Option<&Shape>, ink: &mut Ink) {
+    match shape {
+        None => ink.number(0),
+        Some(Shape::One) => ink.number(1),
+        Some(Shape::List(count)) => {
+            ink.number(2);
+            ink.number((*count).into());
+        }
+        Some(Shape::Tuple(inner)) => {
+            ink.number(3);
+            ink.number(inner.len() as u64);
+            inner.iter().for_each(|one| self::shape(Some(one), ink));
+        }
+    }
 }
 
 fn options(options: &StepOptions, ink: &mut Ink) {

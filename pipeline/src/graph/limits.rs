@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::keys::{is_generated, is_name};
 use super::problem::{Place, Problem};
-use super::spec::{CallbackSpec, GraphSpec, StepKind, StepOptions, StepSpec};
+use super::spec::{CallbackSpec, GraphSpec, Shape, StepKind, StepOptions, StepSpec};
 
 /// The most steps of a graph, those of embedded graphs included.
 pub(super) const STEPS: usize = 100_000;
@@ -18,6 +18,8 @@ const CALLBACKS: usize = 100;
 pub(super) const NESTED_ARMS: usize = 64;
 /// How deep graphs may lie in one another.
 pub(super) const NESTED_GRAPHS: usize = 16;
+/// How deep tuples may lie in one another in an input.
+const NESTED_TUPLES: usize = 8;
 /// The most tags.
 const TAGS: usize = 16;
 /// The longest tag, in characters.
@@ -139,8 +141,36 @@ pub(super) fn step(step: &StepSpec, problems: &mut Vec<Problem>) {
         }
         StepKind::Merge { .. } | StepKind::Barrier | StepKind::Child { .. } => {}
     }
+    if let Some(shape) = &step.input {
+        self::shape(place, shape, problems);
+    }
     if let Some(options) = &step.options {
         self::options(place, options, problems);
+    }
+}
+
+fn shape(place: impl Fn() -> Place, shape: &Shape, problems: &mut Vec<Problem>) {
+    let (mut deepest, mut has_empty) = (0, false);
+    for (around, part) in shape.parts() {
+        if let Shape::Tuple(inner) = part {
+            deepest = deepest.max(around + 1);
+            has_empty |= inner.is_empty();
+        }
+    }
+    if deepest > NESTED_TUPLES {
+        problems.push(Problem::TooMany {
+            place: place(),
+            what: "tuples in one another in its input",
+            count: deepest,
+            limit: NESTED_TUPLES,
+            remedy: "flatten it",
+        });
+    }
+    if has_empty {
+        problems.push(Problem::Empty {
+            place: place(),
+            what: "tuple of its input",
+        });
     }
 }
 

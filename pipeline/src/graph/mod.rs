@@ -12,6 +12,7 @@ mod keys;
 mod limits;
 mod lists;
 mod problem;
+mod shape;
 pub mod spec;
 #[cfg(test)]
 mod tests;

@@ -504,6 +504,29 @@ pub enum Problem {
         taken: usize,
     },
 
+    /// An input of more values than are taken, or of fewer.
+    #[error(
+        "the input of step `{step}` is made of {shaped} values, and its edges take {taken}: give \
+         `input` one value for each edge that takes something, or leave it out"
+    )]
+    ShapeDiffers {
+        /// The step.
+        step: String,
+        /// How many values its input is made of.
+        shaped: usize,
+        /// How many its edges take.
+        taken: usize,
+    },
+
+    /// An input of another shape where there can be one value only.
+    #[error("step `{step}` {why} and so takes one value as it is: leave `input` out")]
+    ShapeOfOne {
+        /// The step.
+        step: String,
+        /// Why it takes one value.
+        why: &'static str,
+    },
+
     /// A setting that what the step is cannot have.
     #[error("step `{step}` is a {kind} and cannot have {what}: remove them")]
     NotForKind {

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::shape::Shape;
+
 /// A pipeline's shape, not yet validated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,6 +62,10 @@ pub struct StepSpec {
     /// What it comes after, in the order of its input's elements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<Edge>,
+    /// How what it takes lies in its input. `None`: as follows from the edges that take something,
+    /// [`Shape::of`] their number; where the first of several gives it, one value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Shape>,
     /// Which of its upstreams it waits for.
     #[serde(default, skip_serializing_if = "Join::is_all")]
     pub join: Join,

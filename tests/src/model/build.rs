@@ -194,6 +194,7 @@ fn node(key: &str, kind: StepKind) -> Node {
         key: key.to_owned(),
         kind,
         after: Vec::new(),
+        input: None,
         join: Join::All,
         strategy: None,
         optional: false,

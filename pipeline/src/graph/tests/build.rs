@@ -34,6 +34,7 @@ pub(super) fn node(key: &str, kind: StepKind) -> StepSpec {
         key: key.into(),
         kind,
         after: Vec::new(),
+        input: None,
         join: Join::All,
         strategy: None,
         optional: false,
@@ -116,6 +117,11 @@ impl StepSpec {
         steps
             .iter()
             .fold(self, |this, step| this.takes(step, Takes::Order))
+    }
+
+    pub(super) fn shaped(mut self, input: Shape) -> Self {
+        self.input = Some(input);
+        self
     }
 
     pub(super) fn any(mut self) -> Self {

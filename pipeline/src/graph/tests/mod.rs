@@ -16,4 +16,5 @@ mod properties;
 mod random;
 mod rules;
 mod scenarios;
+mod shapes;
 mod sizes;

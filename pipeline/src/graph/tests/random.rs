@@ -6,7 +6,8 @@ use proptest::sample::Index;
 
 use super::build::*;
 use crate::graph::spec::{
-    ArmRef, Edge, GraphSpec, Join, StepKind, StepOptions, StepSpec, Strategy as OnFailure, Takes,
+    ArmRef, Edge, GraphSpec, Join, Shape, StepKind, StepOptions, StepSpec, Strategy as OnFailure,
+    Takes,
 };
 
 /// A key that may or may not be there, now and then no key at all.
@@ -83,11 +84,21 @@ fn any_options() -> impl Strategy<Value = StepOptions> {
         )
 }
 
+fn any_shape() -> impl Strategy<Value = Shape> {
+    let flat = prop_oneof![3 => Just(Shape::One), 1 => (0..4_u32).prop_map(Shape::List)];
+    flat.prop_recursive(10, 24, 3, |inner| vec(inner, 0..3).prop_map(Shape::Tuple))
+}
+
 fn any_step() -> impl Strategy<Value = StepSpec> {
     let edge = (any_key(), any_takes()).prop_map(|(step, takes)| Edge { step, takes });
     let arm = (any_key(), any_arm()).prop_map(|(branch, arm)| ArmRef { branch, arm });
     (
-        (any_key(), any_kind(), vec(edge, 0..4)),
+        (
+            any_key(),
+            any_kind(),
+            vec(edge, 0..4),
+            proptest::option::weighted(0.3, any_shape()),
+        ),
         (
             any::<bool>(),
             proptest::option::of(any_strategy()),
@@ -99,10 +110,11 @@ fn any_step() -> impl Strategy<Value = StepSpec> {
         ),
     )
         .prop_map(
-            |((key, kind, after), (any, strategy, optional), (arm, options))| StepSpec {
+            |((key, kind, after, input), (any, strategy, optional), (arm, options))| StepSpec {
                 key,
                 kind,
                 after,
+                input,
                 join: if any { Join::Any } else { Join::All },
                 strategy,
                 optional,

@@ -217,9 +217,10 @@ fn an_output_is_a_step() {
 #[test]
 fn what_the_coordinator_resolves_has_no_settings_of_a_job() {
     let mut with = barrier(1).on_failure(Strategy::Halt).optional().any();
+    with.input = Some(Shape::One);
     with.options = Some(options());
     let found = problems_of(&graph([job("a"), with, job("b")]));
-    assert_eq!(found.len(), 4, "{found:#?}");
+    assert_eq!(found.len(), 5, "{found:#?}");
     assert!(found.iter().all(|p| {
         p.to_string()
             .starts_with("step `barrier:1` is a barrier and cannot have")

@@ -396,8 +396,8 @@ fn u045_a_step_keeps_its_fields_and_has_defaults_for_the_rest() {
         )
     );
     assert_eq!(
-        (&step.after, step.join, step.strategy),
-        (&Vec::new(), Join::All, None)
+        (&step.after, &step.input, step.join, step.strategy),
+        (&Vec::new(), &None, Join::All, None)
     );
     assert_eq!(
         (step.optional, &step.arm, &step.options),

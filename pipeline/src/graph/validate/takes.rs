@@ -2,7 +2,7 @@
 
 use super::super::limits::shown;
 use super::super::problem::{Absence, Place, Problem};
-use super::super::spec::{StepKind, Strategy, Takes};
+use super::super::spec::{Shape, StepKind, Strategy, Takes};
 use super::edges::{Before, Edges};
 use super::merges::Merge;
 use super::places::Places;
@@ -122,6 +122,46 @@ impl Judge<'_, '_> {
         }
         if self.traits(step).is_each {
             self.each(step, upstream, problems);
+        }
+        if let Some(shape) = &self.places.spec.steps[step as usize].input {
+            self.shape(step, shape, upstream, problems);
+        }
+    }
+
+    /// The input is made of what is taken.
+    fn shape(&self, step: u32, shape: &Shape, upstream: &[Before], problems: &mut Vec<Problem>) {
+        let Traits {
+            is_any,
+            is_each,
+            is_after_failure,
+            ..
+        } = self.traits(step);
+        let one = [
+            (is_any, "waits for any of its upstreams"),
+            (is_each, "runs for each element of a list"),
+            (is_after_failure, "runs after a failure"),
+        ];
+        let why = one.iter().find(|(holds, _)| *holds);
+        if let (Some((_, why)), false) = (why, *shape == Shape::One) {
+            problems.push(Problem::ShapeOfOne {
+                step: self.places.key(step),
+                why,
+            });
+            return;
+        }
+        let taking = upstream.iter().filter(|up| up.takes != Takes::Order);
+        let taken = if is_any {
+            taking.count().min(1)
+        } else {
+            taking.count()
+        };
+        let shaped = shape.count();
+        if shaped != taken {
+            problems.push(Problem::ShapeDiffers {
+                step: self.places.key(step),
+                shaped,
+                taken,
+            });
         }
     }
 

@@ -76,6 +76,7 @@ pub(super) fn check(step: &StepSpec, problems: &mut Vec<Problem>) {
     let resolved = matches!(step.kind, StepKind::Barrier | StepKind::Merge { .. });
     let out_of_place = [
         (!has_job && step.options.is_some(), "options of a job"),
+        (resolved && step.input.is_some(), "shapes of an input"),
         (resolved && step.strategy.is_some(), "strategies"),
         (resolved && step.optional, "failures that are optional"),
         (

@@ -1,0 +1,103 @@
+//! The shape of a step's input: how the values that it takes lie in it.
+
+use serde::{Deserialize, Serialize};
+
+/// How the values that a step takes lie in its input.
+///
+/// The values come along the edges that take something, in their order. From the edges alone `T`
+/// cannot be told from `(T,)`, nor either from a `Vec<T>` that happens to hold one.
+///
+/// | the input | its shape | as JSON |
+/// |---|---|---|
+/// | `T` | `One` | `"one"` |
+/// | `Vec<T>`, of three | `List(3)` | `{"list":3}` |
+/// | `(A, Vec<B>)`, of one and two | `Tuple([One, List(2)])` | `{"tuple":["one",{"list":2}]}` |
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// One value, as it is.
+    One,
+    /// So many values of one type.
+    List(u32),
+    /// One shape after the other.
+    Tuple(Vec<Self>),
+}
+
+impl Shape {
+    /// The shape that follows from how many values are taken: none, one as it is, or a tuple.
+    pub fn of(values: usize) -> Option<Self> {
+        match values {
+            0 => None,
+            1 => Some(Self::One),
+            more => Some(Self::Tuple(vec![Self::One; more])),
+        }
+    }
+
+    /// How many values it holds: one for each edge that takes something.
+    pub fn count(&self) -> usize {
+        let values = |(_, shape): (usize, &Self)| match shape {
+            Self::One => 1,
+            Self::List(count) => *count as usize,
+            Self::Tuple(_) => 0,
+        };
+        self.parts().map(values).fold(0, usize::saturating_add)
+    }
+
+    /// It and everything in it, each with the number of tuples around it. It does not recurse: what
+    /// was read may be deep.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (usize, &Self)> {
+        let mut waiting = vec![(0, self)];
+        std::iter::from_fn(move || {
+            let (depth, shape) = waiting.pop()?;
+            if let Self::Tuple(inner) = shape {
+                waiting.extend(inner.iter().rev().map(|inner| (depth + 1, inner)));
+            }
+            Some((depth, shape))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shape::{List, One, Tuple};
+    use super::*;
+
+    #[test]
+    fn it_counts_its_values() {
+        let nested = Tuple(vec![
+            One,
+            List(2),
+            Tuple(vec![One, Tuple(vec![List(0), One])]),
+        ]);
+        let counts = [One, List(0), List(1), Tuple(vec![One]), nested].map(|shape| shape.count());
+        assert_eq!(counts, [1, 0, 1, 1, 5]);
+        let endless = Tuple(vec![List(u32::MAX); 3]);
+        assert_eq!(endless.count(), 3 * (u32::MAX as usize));
+    }
+
+    #[test]
+    fn what_follows_from_a_number_holds_that_many() {
+        assert_eq!(
+            [0, 1, 2].map(Shape::of),
+            [None, Some(One), Some(Tuple(vec![One, One]))]
+        );
+        for values in 1..20 {
+            assert_eq!(Shape::of(values).map(|shape| shape.count()), Some(values));
+        }
+    }
+
+    #[test]
+    fn its_json_is_short_and_can_be_read() {
+        let shapes = [
+            (One, r#""one""#),
+            (List(3), r#"{"list":3}"#),
+            (Tuple(vec![One, List(2)]), r#"{"tuple":["one",{"list":2}]}"#),
+        ];
+        for (shape, json) in shapes {
+            assert_eq!(serde_json::to_string(&shape).unwrap_or_default(), json);
+            assert_eq!(serde_json::from_str::<Shape>(json).ok(), Some(shape));
+        }
+        assert!(serde_json::from_str::<Shape>(r#"{"list":-1}"#).is_err());
+        assert!(serde_json::from_str::<Shape>(r#"{"tuple":["two"]}"#).is_err());
+    }
+}
