@@ -1,5 +1,6 @@
 //! The compiled graph: validated, numbered, every question about a step answered.
 
+use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use super::fingerprint::Fingerprint;
@@ -23,6 +24,9 @@ use super::validate::{self, Found};
 /// every node of its phase, a node comes after the barrier before its phase unless it comes after
 /// another node of it, and a merge comes after its branch, the nodes whose values it passes on, and
 /// the last nodes of the arms.
+///
+/// A node that takes from another twice has two edges [upstream](Node::upstream), one for each value of
+/// its input; it waits for one end, and is [downstream](Node::downstream) of the other once.
 #[derive(Debug, Clone)]
 pub struct Graph {
     spec: GraphSpec,
@@ -40,6 +44,7 @@ pub struct Graph {
 #[derive(Debug, Clone)]
 struct Compiled {
     declared: u32,
+    waits: u32,
     phase: u32,
     chain: Option<u32>,
     strategy: Strategy,
@@ -96,7 +101,7 @@ impl Graph {
         let children = children(&spec, &found, &no_of)?;
         Ok(Self {
             nodes: nodes(&found, &upstream),
-            downstream: downstream(&upstream),
+            downstream: downstream(&found, &upstream),
             chains: chains(&found, &no_of),
             roots: roots(&upstream),
             upstream,
@@ -219,14 +224,15 @@ impl<'g> Node<'g> {
         self.graph.upstream.of(self.no)
     }
 
-    /// What comes after it, by number.
+    /// What comes after it, by number, each node once; of one that takes from it twice, what it takes
+    /// first.
     pub fn downstream(self) -> &'g [Downstream] {
         self.graph.downstream.of(self.no)
     }
 
     /// For how many ends it waits when a run begins.
     pub fn waits(self) -> u32 {
-        self.upstream().len() as u32
+        self.compiled().waits
     }
 
     /// How what it takes lies in its input: the shape that was declared, else the one that follows
@@ -312,14 +318,23 @@ fn upstream(found: &Found, no_of: &[u32]) -> Lists<Upstream> {
     lists
 }
 
-fn downstream(upstream: &Lists<Upstream>) -> Lists<Downstream> {
-    upstream.reversed(
+fn downstream(found: &Found, upstream: &Lists<Upstream>) -> Lists<Downstream> {
+    let mut downstream = upstream.reversed(
         |before| before.no,
         |no, before| Downstream {
             no,
             takes: before.takes,
         },
-    )
+    );
+    if found.has_repeats {
+        downstream.dedup(|one, next| one.no == next.no);
+    }
+    downstream
+}
+
+/// How many nodes there are in these edges.
+fn distinct(before: &[Upstream]) -> usize {
+    before.iter().map(|up| up.no).collect::<HashSet<_>>().len()
 }
 
 fn roots(upstream: &Lists<Upstream>) -> Vec<u32> {
@@ -335,8 +350,14 @@ fn nodes(found: &Found, upstream: &Lists<Upstream>) -> Vec<Compiled> {
             |up: &Upstream| up.takes == Takes::Failure || nodes[up.no as usize].is_exempt_from_halt;
         let is_exempt_from_halt =
             found.has_failures && !before.is_empty() && before.iter().all(is_exempt);
+        let waits = if found.has_repeats {
+            distinct(before)
+        } else {
+            before.len()
+        };
         nodes.push(Compiled {
             declared,
+            waits: waits as u32,
             phase: found.phases[declared as usize],
             chain: found.arms.of[declared as usize],
             strategy: found.strategies[declared as usize],

@@ -66,6 +66,23 @@ impl<T> Lists<T> {
         self.ends.last().map_or(0, |end| *end as usize)
     }
 
+    /// Of neighbours in a list that are the same, keeps the first.
+    pub(super) fn dedup(&mut self, same: impl Fn(&T, &T) -> bool)
+    where
+        T: Copy,
+    {
+        let mut kept = Self::with_capacity(self.len(), self.total());
+        for (_, list) in self.iter() {
+            for item in list {
+                if !kept.open().last().is_some_and(|last| same(last, item)) {
+                    kept.push(*item);
+                }
+            }
+            kept.end();
+        }
+        *self = kept;
+    }
+
     /// How many items there are in all lists.
     pub(super) fn total(&self) -> usize {
         self.items.len()

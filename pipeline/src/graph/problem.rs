@@ -202,10 +202,8 @@ pub enum Problem {
         path: Vec<String>,
     },
 
-    /// One upstream, taken twice.
-    #[error(
-        "step `{step}` takes from `{upstream}` twice: take it once; what needs it twice can clone it"
-    )]
+    /// One upstream, taken twice where there can be one value only.
+    #[error("step `{step}` takes from `{upstream}` twice, and is given one value: take it once")]
     DuplicateEdge {
         /// The step.
         step: String,

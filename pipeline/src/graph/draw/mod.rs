@@ -85,7 +85,11 @@ fn lines(graph: &Graph) -> Vec<Line> {
 /// The arrows to a node.
 fn arrows(graph: &Graph, node: Node<'_>, used: &HashSet<Arm>) -> Vec<Arrow> {
     let mut arrows = Vec::new();
+    let mut drawn = HashSet::new();
     for up in node.upstream() {
+        if !drawn.insert(*up) {
+            continue;
+        }
         let Some(before) = graph.node(up.no) else {
             continue;
         };

@@ -45,10 +45,12 @@ proptest! {
             }
             for up in node.upstream() {
                 let back = graph.node(up.no).unwrap().downstream();
-                prop_assert!(back.iter().any(|down| down.no == node.no() && down.takes == up.takes));
+                let first = node.upstream().iter().find(|other| other.no == up.no);
+                let takes: Vec<_> = back.iter().filter(|down| down.no == node.no()).map(|down| down.takes).collect();
+                prop_assert_eq!(takes, [first.unwrap().takes]);
             }
         }
-        let upstream: usize = graph.nodes().map(|node| node.upstream().len()).sum();
+        let upstream: usize = graph.nodes().map(|node| node.waits() as usize).sum();
         let downstream: usize = graph.nodes().map(|node| node.downstream().len()).sum();
         prop_assert_eq!(upstream, downstream);
     }

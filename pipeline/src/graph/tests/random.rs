@@ -248,8 +248,10 @@ impl Made {
             }
             let up = &self.steps[at.index(self.steps.len())];
             let sees = up.arm.is_none() || up.arm == step.arm;
-            let met = step.after.iter().any(|edge| edge.step == up.key);
-            if !sees || met || up.kind == StepKind::Barrier {
+            // Taken twice it is two values; in order only beside a value, or twice, it is nothing.
+            let met = step.after.iter().find(|edge| edge.step == up.key);
+            let again = met.is_some_and(|edge| edge.takes == Takes::Order || takes == 1);
+            if !sees || again || up.kind == StepKind::Barrier {
                 continue;
             }
             let is_merge = matches!(up.kind, StepKind::Merge { .. });

@@ -434,13 +434,58 @@ fn u046_an_edge_given_twice_is_kept_once_in_its_place() {
 }
 
 #[test]
-fn u046_a_value_taken_twice_is_an_error_for_the_input_would_lose_an_element() {
-    let problem = problem([job("a"), job("b").after(&["a"]).takes("a", Takes::Maybe)]);
+fn u046_a_value_taken_twice_is_two_values_and_one_end_to_wait_for() {
+    let graph = valid([
+        job("a"),
+        job("b"),
+        barrier(1),
+        job("c")
+            .following(&["a"])
+            .after(&["a", "b", "a"])
+            .following(&["a"])
+            .takes("a", Takes::Maybe),
+    ]);
+    let (a, c) = (graph.find("a").unwrap(), graph.find("c").unwrap());
+    assert_eq!(before(&graph, "c"), ["a", "b", "a", "a", "barrier:1"]);
+    assert_eq!(c.shape(), Shape::of(4));
+    assert_eq!(c.waits(), 3);
+    let downstream: Vec<u32> = a.downstream().iter().map(|down| down.no).collect();
+    assert_eq!(downstream, [2, 3]);
+    assert_eq!(graph.to_mermaid().matches("maybe").count(), 1);
+    let again = valid([job("a"), job("b").after(&["a", "a"])]);
+    let once = valid([job("a"), job("b").after(&["a"])]);
+    assert_ne!(again.fingerprint(), once.fingerprint());
+    assert_eq!(again.to_mermaid(), once.to_mermaid());
+    assert_eq!(again.to_dot(), once.to_dot());
+}
+
+#[test]
+fn u046_what_is_wrong_with_a_value_taken_twice_is_said_once() {
+    let found = message([
+        job("a").optional(),
+        job("b"),
+        job("c").after(&["a", "b", "a"]),
+    ]);
+    assert!(found.contains("`a` as sure, but it is optional"), "{found}");
+}
+
+#[test]
+fn u046_where_there_can_be_one_value_only_it_is_taken_once() {
     let expected = Problem::DuplicateEdge {
         step: "b".into(),
         upstream: "a".into(),
     };
-    assert_eq!(problem, expected);
+    let any = problem([job("a"), job("b").after(&["a", "a"]).any()]);
+    assert_eq!(any, expected);
+    for takes in [Takes::Failure, Takes::Value] {
+        let mixed = [
+            job("a"),
+            job("b").takes("a", Takes::Failure).takes("a", takes),
+        ];
+        assert_eq!(problem(mixed), expected);
+    }
+    let mixed = [job("a"), job("b").after(&["a"]).takes("a", Takes::Failure)];
+    assert_eq!(problem(mixed), expected);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::places::Places;
 use super::traits::kind_name;
 
 /// What a step comes after, and what it takes from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in super::super) struct Before {
     pub(in super::super) step: u32,
     pub(in super::super) takes: Takes,
@@ -21,6 +21,8 @@ pub(in super::super) struct Before {
 pub(super) struct Edges {
     /// What each step comes after.
     pub(super) upstream: Lists<Before>,
+    /// Whether any step takes from another more than once.
+    pub(super) has_repeats: bool,
     /// Whether edges of a step were left out: then nothing more is said about those it has.
     pub(super) damaged: Vec<bool>,
     /// The merges.
@@ -36,7 +38,12 @@ pub(super) fn resolve(places: &mut Places<'_>, problems: &mut Vec<Problem>) -> E
     for step in 0..places.spec.steps.len() as u32 {
         given.step(places, step, problems);
     }
-    let Given { lists, damaged, .. } = given;
+    let Given {
+        lists,
+        damaged,
+        has_repeats,
+        ..
+    } = given;
     let needs_more = !merges.is_empty() || !places.barriers.is_empty();
     let upstream = if needs_more {
         with_added(places, &lists, &merges)
@@ -55,6 +62,7 @@ pub(super) fn resolve(places: &mut Places<'_>, problems: &mut Vec<Problem>) -> E
     }
     Edges {
         upstream,
+        has_repeats,
         damaged,
         merges,
         too_many,
@@ -68,6 +76,7 @@ const CROSSED_OUT: u32 = u32::MAX;
 struct Given {
     lists: Lists<Before>,
     damaged: Vec<bool>,
+    has_repeats: bool,
     /// For each step, the last one that came after it, plus one, and where that edge lies.
     met_by: Vec<(u32, u32)>,
     /// Whether edges of the list that is being laid were crossed out.
@@ -83,6 +92,7 @@ impl Given {
         Self {
             lists: Lists::with_capacity(steps, steps),
             damaged: vec![false; steps],
+            has_repeats: false,
             met_by: vec![(0, 0); steps],
             crossed_out: false,
             values: merges
@@ -157,15 +167,20 @@ impl Given {
                 return Ok(());
             }
             let other = &mut self.lists.open_mut()[met_before.1 as usize];
-            if other.takes != Takes::Order {
+            if other.takes == Takes::Order {
+                // The one that takes something stays, where it stands among the inputs.
+                other.step = CROSSED_OUT;
+                self.crossed_out = true;
+            } else if places.traits[step as usize].is_any
+                || [takes, other.takes].contains(&Takes::Failure)
+            {
                 return Err(Problem::DuplicateEdge {
                     step: places.key(step),
                     upstream: places.key(before),
                 });
+            } else {
+                self.has_repeats = true;
             }
-            // The one that takes something stays, where it stands among the inputs.
-            other.step = CROSSED_OUT;
-            self.crossed_out = true;
         }
         *met_before = here;
         if takes == Takes::Failure {
@@ -191,9 +206,11 @@ fn with_added(places: &Places<'_>, given: &Lists<Before>, merges: &[Merge]) -> L
     let mut lists = Lists::with_capacity(steps, given.total() + steps);
     let mut met_by = vec![0_u32; steps];
     for (step, before) in given.iter() {
+        // What a step takes is there as often as it was given; what a merge passes on, once.
+        let has_input = !places.traits[step as usize].is_resolved;
         let mut add = |lists: &mut Lists<Before>, upstream: Before| {
             let met = std::mem::replace(&mut met_by[upstream.step as usize], step + 1);
-            if met != step + 1 {
+            if met != step + 1 || has_input && upstream.takes != Takes::Order {
                 lists.push(upstream);
             }
         };

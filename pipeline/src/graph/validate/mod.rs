@@ -20,7 +20,8 @@
 //! - **Merges** need no edges of their own either. One waits for its branch, for the steps whose
 //!   values it passes on, and for every step of the arms that nothing in them comes after.
 //! - **An edge given twice**: a second one that is order only is removed, the order of the others
-//!   kept. Two that take something are an error, for without one the input would have another shape.
+//!   kept. Two that take something are two values of the input, and one end to wait for; an error
+//!   where there can be one value only, in an any-join and after a failure.
 //! - **From outside an arm** a step inside it can be taken as one that may be absent, or in order
 //!   only (an arm that is not chosen satisfies its edges); as sure only through a merge.
 //! - **An any-join** takes the value of the upstream that succeeded first, or from all the order
@@ -72,6 +73,8 @@ pub(super) struct Found {
     pub(super) arms: Arms,
     /// What each step comes after, added edges included.
     pub(super) upstream: Lists<Before>,
+    /// Whether any step takes from another more than once.
+    pub(super) has_repeats: bool,
     /// The steps so that each comes after what it depends on.
     pub(super) order: Vec<u32>,
 }
@@ -135,6 +138,7 @@ fn check_one(spec: &GraphSpec) -> (Found, Vec<Problem>) {
         phases: places.phases,
         arms: places.arms,
         upstream: edges.upstream,
+        has_repeats: edges.has_repeats,
         order,
     };
     (found, problems)

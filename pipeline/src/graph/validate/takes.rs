@@ -1,5 +1,7 @@
 //! What steps take from one another, and whether it is sure to be there.
 
+use std::collections::HashSet;
+
 use super::super::limits::shown;
 use super::super::problem::{Absence, Place, Problem};
 use super::super::spec::{Shape, StepKind, Strategy, Takes};
@@ -25,8 +27,11 @@ pub(super) fn check(
         if places.traits[step as usize].is_resolved {
             continue;
         }
+        let mut judged = HashSet::new();
         for up in upstream {
-            judge.edge(step, *up, problems);
+            if !edges.has_repeats || judged.insert(*up) {
+                judge.edge(step, *up, problems);
+            }
         }
         if !edges.damaged[step as usize] {
             judge.joined(step, upstream, problems);
