@@ -6,10 +6,10 @@ use jobs::Perform;
 
 use super::branch::{Arms, Branch};
 use super::callback::FailureInput;
-use super::feeds::{Feeds, NoInput, edge};
+use super::feeds::{Feeds, NoInput, edge, given};
 use super::handle::{Handle, Ignored, Maybe, Step};
-use super::plan::Plan;
-use crate::graph::spec::{Edge, Join, Takes};
+use super::plan::{Before, Plan};
+use crate::graph::spec::{Edge, Takes};
 
 /// One handle, a tuple of them, or a slice: what a step can come after.
 pub trait Upstreams {
@@ -104,8 +104,8 @@ impl<U: Upstreams> After<U> {
         J: Perform,
         U: Feeds<J::Input>,
     {
-        let edges = self.edges::<J>(key);
-        self.plan.add(key, &job, edges, Join::All)
+        let before = self.before::<J>(key);
+        self.plan.add(key, &job, before)
     }
 
     /// The step that comes after them, takes what they give, and chooses one of the arms by what it
@@ -116,17 +116,17 @@ impl<U: Upstreams> After<U> {
         A: Arms<Of = J::Output>,
         U: Feeds<J::Input>,
     {
-        let edges = self.edges::<J>(key);
-        super::branch::declare(&self.plan, key, &job, edges, arms)
+        let before = self.before::<J>(key);
+        super::branch::declare(&self.plan, key, &job, before, arms)
     }
 
-    fn edges<J: Perform>(&self, key: &str) -> Vec<Edge>
+    fn before<J: Perform>(&self, key: &str) -> Before
     where
         U: Feeds<J::Input>,
     {
-        let mut edges = self.upstreams.edges(&self.plan, key);
-        edges.extend(self.order.iter().cloned());
-        edges
+        let mut before = given(&self.upstreams, &self.plan, key);
+        before.edges.extend(self.order.iter().cloned());
+        before
     }
 }
 
@@ -149,7 +149,7 @@ impl Following {
     where
         J: Perform<Input: NoInput>,
     {
-        self.plan.add(key, &job, self.edges, Join::All)
+        self.plan.add(key, &job, Before::all(self.edges))
     }
 }
 
@@ -172,7 +172,7 @@ impl AfterFailure {
     where
         J: Perform<Input: FailureInput>,
     {
-        let step = self.plan.add(key, &job, vec![self.edge], Join::All);
+        let step = self.plan.add(key, &job, Before::all(vec![self.edge]));
         Maybe::at(step.plan().clone(), Handle::at(&step))
     }
 }
@@ -204,6 +204,6 @@ impl<T: 'static> AfterAny<T> {
     where
         J: Perform<Input = T>,
     {
-        self.plan.add(key, &job, self.edges, Join::Any)
+        self.plan.add(key, &job, Before::any(self.edges))
     }
 }

@@ -3,9 +3,9 @@
 use jobs::Perform;
 
 use super::handle::{Handle, Maybe, Step};
-use super::plan::{Plan, order};
+use super::plan::{Before, Plan, order};
 use crate::graph::merge_key;
-use crate::graph::spec::{ArmRef, Edge, Join, StepKind, Takes};
+use crate::graph::spec::{ArmRef, Edge, StepKind, Takes};
 
 /// What a deciding job returns: one variant for each arm. Derive it on an enum.
 ///
@@ -187,7 +187,7 @@ impl Joins<()> for () {
 }
 
 /// Declares the deciding step, then its arms, then where they come together.
-pub(crate) fn declare<J, A>(plan: &Plan, key: &str, job: &J, edges: Vec<Edge>, arms: A) -> A::Output
+pub(crate) fn declare<J, A>(plan: &Plan, key: &str, job: &J, before: Before, arms: A) -> A::Output
 where
     J: Perform<Output: Branch>,
     A: Arms<Of = J::Output>,
@@ -200,7 +200,7 @@ where
             .map(|arm| (*arm).to_owned())
             .collect(),
     };
-    let deciding: Step<J::Output> = plan.add_kind(key, job, kind, edges, Join::All);
+    let deciding: Step<J::Output> = plan.add_kind(key, job, kind, before);
     let mut scope = Scope {
         plan,
         branch: key,

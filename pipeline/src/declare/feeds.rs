@@ -2,8 +2,8 @@
 
 use super::callback::Failure;
 use super::handle::{Handle, Ignored, Maybe, Step};
-use super::plan::{Plan, Slip};
-use crate::graph::spec::{Edge, Takes};
+use super::plan::{Before, Plan, Slip};
+use crate::graph::spec::{Edge, Join, Shape, Takes};
 
 /// Upstreams that give a step its input `I`.
 ///
@@ -14,6 +14,8 @@ use crate::graph::spec::{Edge, Takes};
 /// | `&Ignored<T>` | `Option<T>`, or `Result<T, Failure>` |
 /// | a tuple of these | a tuple of what they give |
 /// | `&[Step<T>]`, `&Vec<Step<T>>` | `Vec<T>` |
+///
+/// They nest: `(&a, &all)` gives `(A, Vec<B>)`. A handle that is given twice gives its value twice.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not give the input `{I}`",
     label = "this job takes `{I}`",
@@ -23,6 +25,8 @@ use crate::graph::spec::{Edge, Takes};
 pub trait Feeds<I> {
     #[doc(hidden)]
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge>;
+    #[doc(hidden)]
+    fn shape(&self) -> Shape;
 }
 
 /// The input of a step that comes after nothing: `()`.
@@ -46,6 +50,15 @@ pub(crate) fn edge(handle: &impl Handle, takes: Takes, plan: &Plan, step: &str) 
     Edge {
         step: handle.key(),
         takes,
+    }
+}
+
+/// What upstreams give to a step, and in which shape.
+pub(crate) fn given<I>(upstreams: &impl Feeds<I>, plan: &Plan, step: &str) -> Before {
+    Before {
+        edges: upstreams.edges(plan, step),
+        shape: Some(upstreams.shape()),
+        join: Join::All,
     }
 }
 
@@ -82,17 +95,29 @@ impl<T, I: Is<T>> Feeds<I> for &Step<T> {
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
         vec![edge(*self, Takes::Value, plan, step)]
     }
+
+    fn shape(&self) -> Shape {
+        Shape::One
+    }
 }
 
 impl<T, I: Is<Option<T>>> Feeds<I> for &Maybe<T> {
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
         vec![edge(*self, Takes::Maybe, plan, step)]
     }
+
+    fn shape(&self) -> Shape {
+        Shape::One
+    }
 }
 
 impl<T, I: FromIgnored<T>> Feeds<I> for &Ignored<T> {
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
         vec![edge(*self, I::TAKES, plan, step)]
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::One
     }
 }
 
@@ -101,17 +126,29 @@ impl<T, I: Is<Vec<T>>> Feeds<I> for &[Step<T>] {
         let of = |one| edge(one, Takes::Value, plan, step);
         self.iter().map(of).collect()
     }
+
+    fn shape(&self) -> Shape {
+        Shape::List(self.len() as u32)
+    }
 }
 
 impl<T, I: Is<Vec<T>>> Feeds<I> for &Vec<Step<T>> {
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
         Feeds::<I>::edges(&self.as_slice(), plan, step)
     }
+
+    fn shape(&self) -> Shape {
+        Feeds::<I>::shape(&self.as_slice())
+    }
 }
 
 impl<T, I: Is<Vec<T>>, const N: usize> Feeds<I> for &[Step<T>; N] {
     fn edges(&self, plan: &Plan, step: &str) -> Vec<Edge> {
         Feeds::<I>::edges(&self.as_slice(), plan, step)
+    }
+
+    fn shape(&self) -> Shape {
+        Feeds::<I>::shape(&self.as_slice())
     }
 }
 
@@ -125,6 +162,10 @@ macro_rules! tuples {
                 let mut edges = Vec::new();
                 $(edges.extend(Feeds::<$input>::edges(&self.$at, plan, step));)*
                 edges
+            }
+
+            fn shape(&self) -> Shape {
+                Shape::Tuple(vec![$(Feeds::<$input>::shape(&self.$at)),*])
             }
         }
     };

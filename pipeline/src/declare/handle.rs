@@ -7,10 +7,10 @@ use std::time::Duration;
 use jobs::{Backoff, Perform};
 
 use super::branch::{Arms, Branch};
-use super::feeds::Feeds;
+use super::feeds::{Feeds, given};
 use super::plan::{Plan, millis};
 use super::strategy::FailureStrategy;
-use crate::graph::spec::{Join, StepOptions, Strategy, Takes};
+use crate::graph::spec::{StepOptions, Strategy, Takes};
 
 /// A declared step.
 pub trait Handle {
@@ -48,8 +48,8 @@ macro_rules! handle {
                 J: Perform,
                 for<'a> &'a Self: Feeds<J::Input>,
             {
-                let edges = Feeds::<J::Input>::edges(&self, &self.plan, key);
-                self.plan.add(key, &job, edges, Join::All)
+                let before = given::<J::Input>(&self, &self.plan, key);
+                self.plan.add(key, &job, before)
             }
 
             /// A step that comes after this one, takes what it gives, and chooses one of the arms by
@@ -60,8 +60,8 @@ macro_rules! handle {
                 A: Arms<Of = J::Output>,
                 for<'a> &'a Self: Feeds<J::Input>,
             {
-                let edges = Feeds::<J::Input>::edges(&self, &self.plan, key);
-                super::branch::declare(&self.plan, key, &job, edges, arms)
+                let before = given::<J::Input>(&self, &self.plan, key);
+                super::branch::declare(&self.plan, key, &job, before, arms)
             }
 
             fn options(self, change: impl FnOnce(&mut StepOptions)) -> Self {

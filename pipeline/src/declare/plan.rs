@@ -15,7 +15,8 @@ use super::handle::{Handle, Step};
 use super::strategy::FailureStrategy;
 use crate::graph::barrier_key;
 use crate::graph::spec::{
-    ArmRef, CallbackOn, CallbackSpec, Edge, GraphSpec, Join, StepKind, StepOptions, StepSpec, Takes,
+    ArmRef, CallbackOn, CallbackSpec, Edge, GraphSpec, Join, Shape, StepKind, StepOptions,
+    StepSpec, Takes,
 };
 
 /// The pipeline while it is being declared: what the closure of
@@ -42,6 +43,41 @@ pub(crate) struct State {
     barriers: usize,
     /// The arms we are in, the innermost last.
     arms: Vec<ArmRef>,
+}
+
+/// What a step comes after, and how what it takes lies in its input.
+#[derive(Debug)]
+pub(crate) struct Before {
+    pub(crate) edges: Vec<Edge>,
+    /// `None`: as follows from the edges.
+    pub(crate) shape: Option<Shape>,
+    pub(crate) join: Join,
+}
+
+impl Before {
+    pub(crate) fn all(edges: Vec<Edge>) -> Self {
+        Self {
+            edges,
+            shape: None,
+            join: Join::All,
+        }
+    }
+
+    pub(crate) fn any(edges: Vec<Edge>) -> Self {
+        Self {
+            join: Join::Any,
+            ..Self::all(edges)
+        }
+    }
+
+    /// The shape, where it does not follow from the edges.
+    fn shape_to_store(&self) -> Option<Shape> {
+        let taking = self.edges.iter().filter(|edge| edge.takes != Takes::Order);
+        let follows = Shape::of(taking.count());
+        self.shape
+            .clone()
+            .filter(|shape| follows.as_ref() != Some(shape))
+    }
 }
 
 /// A mistake that only the declaration can see.
@@ -103,7 +139,7 @@ impl Plan {
     where
         J: Perform<Input: NoInput>,
     {
-        self.add(key, &job, Vec::new(), Join::All)
+        self.add(key, &job, Before::all(Vec::new()))
     }
 
     /// Steps that take the outputs of these: one handle, a tuple of up to 12, or a slice of equal
@@ -212,18 +248,12 @@ impl Plan {
         });
     }
 
-    pub(crate) fn add<J: Perform>(
-        &self,
-        key: &str,
-        job: &J,
-        after: Vec<Edge>,
-        join: Join,
-    ) -> Step<J::Output> {
+    pub(crate) fn add<J: Perform>(&self, key: &str, job: &J, before: Before) -> Step<J::Output> {
         let kind = StepKind::Job {
             job: J::NAME.to_owned(),
             version: J::VERSION,
         };
-        self.add_kind(key, job, kind, after, join)
+        self.add_kind(key, job, kind, before)
     }
 
     pub(crate) fn add_kind<J: Job, T: 'static>(
@@ -231,20 +261,20 @@ impl Plan {
         key: &str,
         job: &J,
         kind: StepKind,
-        after: Vec<Edge>,
-        join: Join,
+        before: Before,
     ) -> Step<T> {
         let mut state = self.0.lock();
         let params = state.encode(key, job);
         let arm = state.arms.last().cloned();
-        let after = state.with_gates(after, join);
+        let input = before.shape_to_store();
+        let after = state.with_gates(before.edges, before.join);
         let at = state.push(
             StepSpec {
                 key: key.to_owned(),
                 kind,
                 after,
-                input: None,
-                join,
+                input,
+                join: before.join,
                 strategy: None,
                 optional: false,
                 arm,
@@ -343,8 +373,10 @@ impl State {
     /// arm comes before waits for the branch. Where any upstream is enough, none can be added: there
     /// all must lie inside, which is judged with the rest of the graph.
     fn with_gates(&self, mut after: Vec<Edge>, join: Join) -> Vec<Edge> {
+        // What is taken twice is two values, where there are several.
         let mut known = HashSet::with_capacity(after.len());
-        after.retain(|edge| known.insert(edge.clone()));
+        let is_input = |edge: &Edge| join == Join::All && edge.takes != Takes::Order;
+        after.retain(|edge| is_input(edge) || known.insert(edge.clone()));
         if join == Join::Any {
             return after;
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jobs::{Backoff, Context, Job, JobError, Perform};
 use pipeline::graph::spec::{
-    CallbackOn, Edge, GraphSpec, Join, StepKind, StepSpec, Strategy, Takes,
+    CallbackOn, Edge, GraphSpec, Join, Shape, StepKind, StepSpec, Strategy, Takes,
 };
 use pipeline::schemars::JsonSchema;
 use pipeline::{
@@ -33,10 +33,16 @@ jobs! {
     Both: (i64, i64) => i64;
     Either: (i64, Option<i64>) => i64;
     Judge: (i64, Result<i64, Failure>) => i64;
+    JudgeAgain: (Option<i64>, Result<i64, Failure>) => i64;
     OrElse: Option<i64> => i64;
     Mend: Failure => i64;
     Tell: RunEnded => ();
     Decide: i64 => Way;
+    Alone: (i64,) => i64;
+    Sum: Vec<i64> => i64;
+    Rest: (i64, Vec<i64>) => i64;
+    Pair: ((i64, i64), Option<i64>) => i64;
+    DecideAll: Vec<i64> => Way;
 }
 
 /// Params, so that they can be looked for.
@@ -466,6 +472,108 @@ fn u046_an_upstream_named_twice_is_one_edge() {
         p.following((&a, &a)).step("b", Make);
     });
     assert_eq!(after(spec(&declared), "b"), ["(a)"]);
+}
+
+/// Each shape of an input: what is stored of it, and what a worker is told.
+#[test]
+fn the_shape_of_an_input_is_stored_where_it_does_not_follow_from_the_edges() {
+    use Shape::{List, One, Tuple};
+    let declared = Pipeline::configure("shapes", |p| {
+        let (a, b) = (p.step("a", Make), p.step("b", Make));
+        let maybe = p.step("maybe", Make).optional();
+        let (none, one, two) = (vec![], vec![a.clone()], [a.clone(), b.clone()]);
+        p.following(&a).step("order", Make);
+        a.then("then", Add);
+        p.after(&a).following(&b).step("one", Add);
+        p.after((&a, &b)).following(&maybe).step("tuple", Both);
+        p.after_any([&a, &b]).step("any", Add);
+        p.after_failure(&a).step("failure", Mend);
+        p.after_failure(&a).step("failure_unread", Make);
+        p.after((&a,)).step("tuple_of_one", Alone);
+        p.after(&none).step("list_of_none", Sum);
+        p.after(&one).step("list_of_one", Sum);
+        p.after(&two).following(&maybe).step("list", Sum);
+        p.after(&two[..]).step("slice", Sum);
+        p.after((&a, &two)).step("tuple_with_list", Rest);
+        p.after((&a, &none)).step("tuple_with_none", Rest);
+        p.after(((&a, &b), &maybe)).step("nested", Pair);
+        let (left, right) = (|| {}, || {});
+        p.after(&one)
+            .branch("decide", DecideAll, WayArms { left, right });
+    });
+    let spec = spec(&declared);
+    let graph = declared.as_ref().unwrap().graph();
+    let shape = |key: &str| graph.find(key).unwrap().shape();
+
+    let pair = Tuple(vec![One, One]);
+    let follows = [
+        ("a", None),
+        ("order", None),
+        ("then", Some(One)),
+        ("one", Some(One)),
+        ("tuple", Some(pair.clone())),
+        ("any", Some(One)),
+        ("failure", Some(One)),
+        ("failure_unread", Some(One)),
+        ("merge:decide", None),
+    ];
+    for (key, resolved) in follows {
+        assert_eq!(
+            (&step(spec, key).input, shape(key)),
+            (&None, resolved),
+            "{key}"
+        );
+    }
+    let stored = [
+        ("tuple_of_one", Tuple(vec![One])),
+        ("list_of_none", List(0)),
+        ("list_of_one", List(1)),
+        ("list", List(2)),
+        ("slice", List(2)),
+        ("tuple_with_list", Tuple(vec![One, List(2)])),
+        ("tuple_with_none", Tuple(vec![One, List(0)])),
+        ("nested", Tuple(vec![pair, One])),
+        ("decide", List(1)),
+    ];
+    for (key, input) in stored {
+        assert_eq!(step(spec, key).input.as_ref(), Some(&input), "{key}");
+        assert_eq!(shape(key), Some(input), "{key}");
+    }
+    assert_eq!(after(spec, "nested"), ["a", "b", "maybe?"]);
+    assert_eq!(after(spec, "list_of_none"), Vec::<String>::new());
+}
+
+#[test]
+fn a_list_of_none_is_held_back_by_its_phase() {
+    let declared = Pipeline::configure("none", |p| {
+        p.step("a", Make);
+        p.barrier();
+        p.after(&[]).step("sum", Sum);
+    });
+    assert_eq!(after(spec(&declared), "sum"), ["(barrier:1)"]);
+    assert_eq!(step(spec(&declared), "sum").input, Some(Shape::List(0)));
+}
+
+#[test]
+fn a_handle_given_twice_gives_two_values() {
+    let declared = Pipeline::configure("twice", |p| {
+        let a = p.step("a", Make);
+        let ignored = p.step("ignored", Make).on_failure(Ignore);
+        p.after((&a, &a)).following(&a).step("both", Both);
+        p.after(&[a.clone(), a.clone(), a.clone()]).step("sum", Sum);
+        p.after((&ignored, &ignored)).step("judge", JudgeAgain);
+        p.after_any([&a, &a]).step("any", Add);
+    });
+    let spec = spec(&declared);
+    assert_eq!(after(spec, "both"), ["a", "a", "(a)"]);
+    assert_eq!(after(spec, "sum"), ["a", "a", "a"]);
+    assert_eq!(after(spec, "judge"), ["ignored?", "ignored!"]);
+    assert_eq!(after(spec, "any"), ["a"], "there the first is the only one");
+    let graph = declared.as_ref().unwrap().graph();
+    let both = graph.find("both").unwrap();
+    assert_eq!((both.shape(), both.upstream().len()), (Shape::of(2), 2));
+    assert_eq!(both.waits(), 1, "it waits for one step");
+    assert_eq!(graph.find("sum").unwrap().shape(), Some(Shape::List(3)));
 }
 
 #[test]
