@@ -4,7 +4,9 @@
 create type pipeline.job_status as enum
     ('later', 'ready', 'running', 'succeeded', 'failed', 'discarded');
 
-create sequence pipeline.ids;
+-- Odd numbers. The even ones are the steps of runs: each has the id that its run and its place there
+-- give it, see step_id.
+create sequence pipeline.ids increment by 2;
 -- One for every claim there ever was. Taken in blocks: a claim asks for many.
 create sequence pipeline.tokens cache 500;
 

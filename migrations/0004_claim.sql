@@ -1,11 +1,12 @@
 -- Takes up to p_limits[i] jobs for each p_queues[i], a name or a prefix followed by `*`. Where
--- p_kinds is given, only jobs whose type is like one of them.
+-- p_kinds is given, only jobs whose type is like one of them; without p_steps, none that are steps of
+-- a run (even ids): their ends would move nothing on.
 create function pipeline.claim_v1(
-    p_worker bigint, p_queues text[], p_limits integer[], p_kinds text[]
+    p_worker bigint, p_queues text[], p_limits integer[], p_kinds text[], p_steps boolean
 ) returns table (
     line integer, id bigint, token bigint, queue text, kind text, attempt smallint,
-    attempts smallint, priority smallint, run_at timestamptz, lease_ms integer, batch bigint,
-    args text, input text, options text
+    attempts smallint, priority smallint, run_at timestamptz, waited_ms bigint, lease_ms integer,
+    batch bigint, args text, input text, options text
 )
 language plpgsql
 -- The plan is always the same walk along an index, whatever the statistics of the moment say.
@@ -38,6 +39,7 @@ begin
                     select j.id from pipeline.jobs j
                     where j.queue = v_name and j.status = 'ready' and j.priority >= v_floor
                       and (p_kinds is null or j.kind like any (p_kinds))
+                      and (p_steps or j.id % 2 = 1)
                     order by j.priority desc, j.run_at, j.id
                     limit v_left
                     for update skip locked
@@ -48,8 +50,8 @@ begin
                 from picked
                 where j.id = picked.id
                 returning i, j.id, j.token, j.queue, j.kind, j.attempt, j.attempts, j.priority,
-                          j.run_at, j.lease_ms, j.batch, j.args::text, j.input::text,
-                          j.options::text;
+                          j.run_at, (extract(epoch from v_now - j.run_at) * 1000)::bigint, j.lease_ms,
+                          j.batch, j.args::text, j.input::text, j.options::text;
                 get diagnostics v_got = row_count;
                 v_left := v_left - v_got;
             end loop;

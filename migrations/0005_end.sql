@@ -1,11 +1,13 @@
 -- Ends attempts. What each came to is in p_verbs:
 --   0 succeeded  1 retry  2 fail  3 discard  4 snooze  5 hand back  6 type unknown  7 lease lost
 -- Fenced: an attempt whose token the row no longer bears changes nothing, and its position is in
--- `stale`; `failed` are those that came to an end for good without success. The caller sorts by id,
+-- `stale`; `failed` are those that came to an end for good without success, with what is said of
+-- them in `classes` and `messages`. The caller sorts by id. Of a step (an even id) no row is kept that
+-- succeeded, and its failed attempts stay: they are its history.
 create function pipeline.end_v1(
     p_ids bigint[], p_tokens bigint[], p_verbs smallint[], p_waits bigint[],
     p_classes text[], p_messages text[], p_keep boolean, p_unknown_ms bigint,
-    out stale integer[], out failed integer[], out xid text
+    out stale integer[], out failed integer[], out classes text[], out messages text[], out xid text
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -21,11 +23,11 @@ begin
     with gone as (
         delete from pipeline.jobs j
         using unnest(p_ids, p_tokens, p_verbs) with ordinality as e (id, token, verb, ord)
-        where e.verb = 0 and not p_keep and j.id = e.id and j.token = e.token
+        where e.verb = 0 and (not p_keep or e.id % 2 = 0) and j.id = e.id and j.token = e.token
         returning e.ord::integer, j.id, j.attempt
     )
     select coalesce(array_agg(gone.ord), '{}'),
-           array_agg(gone.id) filter (where gone.attempt > 1)
+           array_agg(gone.id) filter (where gone.attempt > 1 and gone.id % 2 = 1)
     into v_ended, v_retried from gone;
     -- What is gone leaves no history of its failures behind.
     if v_retried is not null then
@@ -36,7 +38,7 @@ begin
         with e as (
             select * from unnest(p_ids, p_tokens, p_verbs, p_waits, p_classes, p_messages)
                 with ordinality as e (id, token, verb, wait, class, message, ord)
-            where e.verb <> 0 or p_keep
+            where e.verb <> 0 or p_keep and e.id % 2 = 1
         ), moved as (
             update pipeline.jobs j
             set status = next.status::pipeline.job_status,
@@ -64,8 +66,10 @@ begin
             from moved where moved.refund = 0 and moved.came_to <> 'succeeded'
         )
         select coalesce(array_agg(moved.ord), '{}'),
-               array_agg(moved.ord) filter (where moved.came_to in ('failed', 'discarded'))
-        into v_other, failed from moved;
+               array_agg(moved.ord) filter (where moved.came_to in ('failed', 'discarded')),
+               array_agg(moved.class) filter (where moved.came_to in ('failed', 'discarded')),
+               array_agg(moved.message) filter (where moved.came_to in ('failed', 'discarded'))
+        into v_other, failed, classes, messages from moved;
         v_ended := v_ended || v_other;
     end if;
 

@@ -34,9 +34,10 @@ end $$;
 -- What time brings: jobs that are due become ready; leases that ran out are reported.
 --   due_ms: until the next one is due · ready: whether there is something to claim in these queues
 create function pipeline.tick_v1(
-    p_worker bigint, p_queues text[],
+    p_worker bigint, p_queues text[], p_steps boolean,
     out due_ms bigint, out ready boolean,
-    out lost_ids bigint[], out lost_tokens bigint[], out lost_batches bigint[]
+    out lost_ids bigint[], out lost_tokens bigint[], out lost_attempts smallint[],
+    out lost_batches bigint[]
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -56,11 +57,11 @@ begin
     select ceil(extract(epoch from j.run_at - v_now) * 1000) into due_ms
     from pipeline.jobs j where j.status = 'later' order by j.run_at limit 1;
 
-    select array_agg(l.id), array_agg(l.token), array_agg(l.batch)
-    into lost_ids, lost_tokens, lost_batches
+    select array_agg(l.id), array_agg(l.token), array_agg(l.attempt), array_agg(l.batch)
+    into lost_ids, lost_tokens, lost_attempts, lost_batches
     from (
-        select j.id, j.token, j.batch from pipeline.jobs j
-        where j.status = 'running' and j.lease_until < v_now
+        select j.id, j.token, j.attempt, j.batch from pipeline.jobs j
+        where j.status = 'running' and j.lease_until < v_now and (p_steps or j.id % 2 = 1)
         order by j.id limit 500
     ) as l;
 

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
-use crate::engine::{Came, End, Settle, Settled};
+use crate::engine::{Came, End, Offer, Settle, Settled};
 use crate::enqueue::{Columns, Enqueued, IntoNewJob, NewJob, insert};
 use crate::{Error, Perform, Result};
 
@@ -277,8 +277,8 @@ impl Batch {
 pub(crate) struct Batches;
 
 impl Settle for Batches {
-    fn concerns(&self, end: &End) -> bool {
-        end.batch().is_some() && end.may_be_last()
+    fn row(&self, end: &End) -> Option<i64> {
+        end.batch().filter(|_| end.may_be_last())
     }
 
     fn lock<'a>(
@@ -315,6 +315,7 @@ impl Settle for Batches {
         &'a self,
         connection: &'a mut PgConnection,
         ends: &'a [(&'a End, Came)],
+        _: &'a Offer,
     ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
         Box::pin(async move {
             let mut counts: BTreeMap<i64, (i32, i32)> = BTreeMap::new();
@@ -339,9 +340,7 @@ impl Settle for Batches {
             )
             .fetch_one(connection)
             .await?;
-            Ok(Settled {
-                queues: queues.unwrap_or_default(),
-            })
+            Ok(Settled::of_queues(queues.unwrap_or_default()))
         })
     }
 }

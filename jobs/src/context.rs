@@ -90,6 +90,14 @@ impl Context {
         self.envelope.control().is_asked_to_stop()
     }
 
+    /// Ends the run of which this job is a step early and in good order, once the job has succeeded:
+    /// steps that have not started are skipped, and the run succeeds if nothing failed. It belongs to
+    /// this attempt: if the attempt fails after all, nothing of it remains. In a job that is no step,
+    /// it means nothing.
+    pub fn halt(&self) {
+        self.envelope.control().halt();
+    }
+
     /// The application's own state, as it was given to [`Worker::data`](crate::Worker::data).
     ///
     /// # Errors

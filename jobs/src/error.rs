@@ -216,6 +216,16 @@ pub enum Error {
         id: i64,
     },
 
+    /// Not to be done to a job alone.
+    #[error(
+        "job {id} is a step of a run: retry or cancel the run instead; its steps are not retried or \
+         discarded one by one"
+    )]
+    JobOfRun {
+        /// The job.
+        id: i64,
+    },
+
     /// Not possible in the state it is in.
     #[error("job {id} is {status}: only a {needed} job can be {asked}")]
     WrongStatus {

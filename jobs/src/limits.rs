@@ -3,17 +3,17 @@
 use crate::{Error, Result};
 
 /// The longest name of a queue or a job type.
-pub(crate) const NAME: usize = 128;
+pub const NAME: usize = 128;
 /// The largest arguments, input or output of a job, as JSON.
-pub(crate) const DATA: usize = 1 << 20;
+pub const DATA: usize = 1 << 20;
 /// The longest unique key.
-pub(crate) const KEY: usize = 512;
+pub const KEY: usize = 512;
 /// The longest stored error message; what is beyond is cut off.
 pub(crate) const MESSAGE: usize = 8 << 10;
 /// The most slots of a queue in one process.
 pub(crate) const SLOTS: u32 = 100_000;
 /// The most jobs in one statement.
-pub(crate) const BULK: usize = 100_000;
+pub const BULK: usize = 100_000;
 
 /// A name of letters, digits, `.`, `_` and `-`.
 pub(crate) fn name(what: &'static str, value: &str) -> Result<()> {
@@ -93,7 +93,7 @@ pub(crate) fn message(text: &str) -> String {
 }
 
 /// Whether a JSON text holds an escaped NUL: `\u0000` behind an even number of backslashes.
-fn has_nul(json: &str) -> bool {
+pub fn has_nul(json: &str) -> bool {
     json.match_indices("\\u0000").any(|(at, _)| {
         let before = json[..at].bytes().rev().take_while(|b| *b == b'\\').count();
         before % 2 == 0
@@ -101,7 +101,7 @@ fn has_nul(json: &str) -> bool {
 }
 
 /// What a message shows of a value that may be long or strange.
-fn shortened(value: &str) -> String {
+pub fn shortened(value: &str) -> String {
     let shown: String = value
         .chars()
         .take(64)

@@ -4,6 +4,7 @@ use std::fmt;
 
 use chrono::{DateTime, Utc};
 
+use crate::backend::is_step;
 use crate::{Client, Error, Result, limits};
 
 /// Where a job stands.
@@ -239,6 +240,7 @@ impl Client {
     /// [`Error::NotFound`]; [`Error::WrongStatus`] where it has not failed, or where a live job has
     /// its unique key by now.
     pub async fn retry(&self, job: i64) -> Result<()> {
+        no_step(job)?;
         let outcome = sqlx::query_scalar!("select pipeline.retry_v1($1)", job)
             .fetch_one(self.pool())
             .await?;
@@ -251,6 +253,7 @@ impl Client {
     ///
     /// [`Error::NotFound`]; [`Error::WrongStatus`] where it is running.
     pub async fn discard(&self, job: i64) -> Result<()> {
+        no_step(job)?;
         let outcome = sqlx::query_scalar!("select pipeline.discard_v1($1)", job)
             .fetch_one(self.pool())
             .await?;
@@ -305,6 +308,14 @@ impl Client {
 }
 
 /// What a function that changes one job said: `done`, nothing, or the status that forbids it.
+/// A step of a run is the run's to end: its row in the queue is only its delivery.
+fn no_step(job: i64) -> Result<()> {
+    if is_step(job) {
+        return Err(Error::JobOfRun { id: job });
+    }
+    Ok(())
+}
+
 fn changed(id: i64, said: Option<&str>, needed: &'static str, asked: &'static str) -> Result<()> {
     match said {
         Some("done") => Ok(()),

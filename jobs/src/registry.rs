@@ -16,7 +16,7 @@ use crate::backend::Envelope;
 use crate::context::Data;
 use crate::enqueue::Overrides;
 use crate::failure::{Carried, Then};
-use crate::{Context, Error, JobError, JobOptions, OnError, Perform, Result, limits};
+use crate::{Context, Error, Input, JobError, JobOptions, OnError, Perform, Result, limits};
 
 /// What an attempt that succeeded returned, as JSON.
 #[derive(Debug, Clone)]
@@ -176,22 +176,31 @@ fn decide<J: Perform>(error: JobError, cx: &Context) -> JobError {
 /// Names the path of the field that does not decode. No further attempt would decode it either.
 fn decode<T: DeserializeOwned>(json: &str, what: &str) -> Result<T, JobError> {
     let mut source = serde_json::Deserializer::from_str(json);
-    serde_path_to_error::deserialize(&mut source).map_err(|error| {
-        let path = error.path().to_string();
-        let message = format!(
-            "the stored {what} do not decode at `{path}`: {}",
-            error.inner()
-        );
-        JobError::new("Undecodable", message).with(Then::Fail)
-    })
+    serde_path_to_error::deserialize(&mut source).map_err(|error| undecodable(what, &error))
+}
+
+fn undecodable(what: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> JobError {
+    let path = error.path().to_string();
+    let message = format!(
+        "the stored {what} do not decode at `{path}`: {}",
+        error.inner()
+    );
+    JobError::new("Undecodable", message).with(Then::Fail)
 }
 
 /// A job without input takes none, whatever there is: a callback may ignore what it is told.
-fn input<T: DeserializeOwned + 'static>(json: Option<&str>) -> Result<T, JobError> {
-    if TypeId::of::<T>() == TypeId::of::<()>() {
-        return decode("null", "input");
+fn input<T: DeserializeOwned + 'static>(input: &Input) -> Result<T, JobError> {
+    match input {
+        Input::Refused(class, message) => {
+            Err(JobError::new(class.clone(), message).with(Then::Fail))
+        }
+        _ if TypeId::of::<T>() == TypeId::of::<()>() => decode("null", "input"),
+        Input::None => decode("null", "input"),
+        Input::Json(json) => decode(json, "input"),
+        Input::Given(given) => given
+            .decode()
+            .map_err(|error| undecodable("input", &error)),
     }
-    decode(json.unwrap_or("null"), "input")
 }
 
 fn encode<T: serde::Serialize>(kind: &'static str, output: &T) -> Result<Output, JobError> {

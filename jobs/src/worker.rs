@@ -10,7 +10,7 @@ use sqlx::PgPool;
 use crate::backend::{Envelope, JobsBackend};
 use crate::batch::Batches;
 use crate::context::Data;
-use crate::engine::{Line, LoadInput, Probe, Settings, Settle, Shared};
+use crate::engine::{Chore, Line, LoadInput, Probe, Settings, Settle, Shared, covers};
 use crate::registry::{Jobs, Performer, Registering, Registry};
 use crate::{Error, Result, limits};
 
@@ -53,6 +53,8 @@ pub struct Worker {
     unknown_after: Duration,
     settle: Vec<Arc<dyn Settle>>,
     load: Vec<Arc<dyn LoadInput>>,
+    chores: Vec<Arc<dyn Chore>>,
+    group: usize,
     probe: Option<Arc<dyn Probe>>,
     /// The first mistake, told when it is built.
     mistake: Option<Error>,
@@ -74,6 +76,8 @@ impl Worker {
             unknown_after: Duration::from_secs(600),
             settle: vec![Arc::new(Batches)],
             load: Vec::new(),
+            chores: Vec::new(),
+            group: 5_000,
             probe: None,
             mistake: None,
         }
@@ -99,7 +103,7 @@ impl Worker {
         let pattern = pattern.into();
         let outcome = limits::pattern("job type", &pattern);
         self.note(outcome);
-        self.only.push(like(&pattern));
+        self.only.push(pattern);
         self
     }
 
@@ -155,6 +159,20 @@ impl Worker {
     #[doc(hidden)]
     pub fn load_input(mut self, load: Arc<dyn LoadInput>) -> Self {
         self.load.push(load);
+        self
+    }
+
+    /// Does something from time to time.
+    #[doc(hidden)]
+    pub fn chore(mut self, chore: Arc<dyn Chore>) -> Self {
+        self.chores.push(chore);
+        self
+    }
+
+    /// The most ends in one transaction (5,000 by default).
+    #[doc(hidden)]
+    pub fn group(mut self, ends: usize) -> Self {
+        self.group = ends.max(1);
         self
     }
 
@@ -266,20 +284,28 @@ impl Worker {
             pool: self.pool,
             name: name.clone(),
             host,
-            only: (!self.only.is_empty()).then_some(self.only),
+            only: (!self.only.is_empty())
+                .then(|| self.only.iter().map(|pattern| like(pattern)).collect()),
             keep_succeeded: self.keep_succeeded,
             grace: self.grace,
             poll: self.poll.max(Duration::from_millis(10)),
             unknown_after: self.unknown_after,
+            group: self.group,
             probe: self.probe,
         };
         let registry = Arc::new(self.registry);
+        let taken = |kind: &String| {
+            self.only.is_empty() || self.only.iter().any(|pattern| covers(pattern, kind))
+        };
+        let kinds = registry.names().into_iter().filter(taken).collect();
         let shared = Shared::new(
             settings,
             lines,
             Arc::clone(&registry),
             self.settle,
             self.load,
+            self.chores,
+            kinds,
         );
         let performer = Performer {
             registry,

@@ -4,14 +4,23 @@
 #[allow(unused_extern_crates)]
 extern crate self as pipeline;
 
+mod client;
+mod coordinator;
 pub mod declare;
+mod error;
 pub mod graph;
+mod status;
+mod worker;
 
+pub use client::{Client, History, IntoRun, NewRun, Run, Start};
 pub use declare::{
     Branch, Continue, Define, FailedStep, Failure, Halt, Ignore, Ignored, Maybe, Named, Pipeline,
     Plan, RunEnded, Step,
 };
+pub use error::{Error, Result};
 pub use graph::{Graph, Invalid, Problem};
 pub use jobs;
 pub use pipeline_derive::{Branch, Pipeline};
 pub use schemars;
+pub use status::{RunStatus, StepStatus, UnknownStatus};
+pub use worker::{StepContext, Worker};

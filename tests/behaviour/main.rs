@@ -16,3 +16,4 @@ mod jobs;
 mod migrations;
 mod model;
 mod processes;
+mod runs;

@@ -3,6 +3,8 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::Input;
+
 /// What the queue's row says of a job that has been claimed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -25,14 +27,49 @@ pub struct Claimed {
     pub priority: i16,
     /// Not before.
     pub run_at: DateTime<Utc>,
+    /// For how long it has waited since, in milliseconds.
+    pub waited_ms: i64,
     /// How long the claim holds.
     pub lease_ms: i32,
     /// The batch it belongs to.
     pub batch: Option<i64>,
     /// Its data, as JSON.
     pub args: String,
-    /// What it is given besides, as JSON.
-    pub input: Option<String>,
+    /// What it is given besides.
+    pub input: Input,
     /// What its enqueueing changed, as JSON.
     pub options: Option<String>,
+}
+
+impl Claimed {
+    /// A job that a worker starts without having waited for it, in its first attempt.
+    pub fn handed_over(id: i64, token: i64, kind: String, queue: String) -> Self {
+        Self {
+            line: 0,
+            id,
+            token,
+            queue,
+            kind,
+            attempt: 1,
+            attempts: 1,
+            priority: 0,
+            run_at: DateTime::UNIX_EPOCH,
+            waited_ms: 0,
+            lease_ms: 0,
+            batch: None,
+            args: String::new(),
+            input: Input::None,
+            options: None,
+        }
+    }
+
+    /// Whether it is a step of a run: these have even ids.
+    pub fn is_step(&self) -> bool {
+        is_step(self.id)
+    }
+}
+
+/// Whether a job of this id is a step of a run.
+pub(crate) fn is_step(id: i64) -> bool {
+    id % 2 == 0
 }

@@ -1,7 +1,7 @@
 //! A claimed job on its way through the worker, and the one attempt that it is.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Claimed;
-use crate::Backoff;
+use crate::{Backoff, Input};
 use crate::engine::{Alive, Chances, End, Shared, Verb};
 use crate::enqueue::Overrides;
 
@@ -49,6 +49,8 @@ pub(crate) enum Why {
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     asked: CancellationToken,
+    /// The job has asked for its run to end early.
+    halt: AtomicBool,
     abort: OnceLock<AbortHandle>,
     why: AtomicU8,
 }
@@ -64,6 +66,14 @@ impl Control {
 
     pub(crate) fn ask_to_stop(&self) {
         self.asked.cancel();
+    }
+
+    pub(crate) fn halt(&self) {
+        self.halt.store(true, Ordering::Release);
+    }
+
+    fn halts(&self) -> bool {
+        self.halt.load(Ordering::Acquire)
     }
 
     /// Drops the job where it stands.
@@ -97,8 +107,10 @@ struct Pass {
     shared: Arc<Shared>,
     id: i64,
     token: i64,
+    attempt: i16,
     batch: Option<i64>,
     queue: Arc<str>,
+    sent: Instant,
     slot: Option<OwnedSemaphorePermit>,
     ended: bool,
 }
@@ -123,9 +135,12 @@ impl Pass {
         End {
             id: self.id,
             token: self.token,
+            attempt: self.attempt,
             batch: self.batch,
             queue: Some(Arc::clone(&self.queue)),
             verb,
+            ran: Some(self.sent.elapsed()),
+            halts: false,
             wait: Duration::ZERO,
             error: None,
             output: None,
@@ -181,8 +196,10 @@ impl Envelope {
         let pass = Pass {
             id: job.id,
             token: job.token,
+            attempt: job.attempt,
             batch: job.batch,
             queue: Arc::clone(&queue),
+            sent,
             slot,
             ended: false,
             shared,
@@ -245,17 +262,18 @@ impl Envelope {
         &self.0.job.kind
     }
 
-    /// The batch it belongs to.
+    /// The batch it belongs to. A step of a run is alone in its own, which has its id.
     pub fn batch(&self) -> Option<i64> {
-        self.0.job.batch
+        let own = self.0.job.is_step().then_some(self.0.job.id);
+        self.0.job.batch.or(own)
     }
 
     pub(crate) fn args(&self) -> &str {
         &self.0.job.args
     }
 
-    pub(crate) fn input(&self) -> Option<&str> {
-        self.0.job.input.as_deref()
+    pub(crate) fn input(&self) -> &Input {
+        &self.0.job.input
     }
 
     pub(crate) fn options(&self) -> Option<&str> {
@@ -318,9 +336,11 @@ pub(crate) struct Attempt {
 impl Attempt {
     pub(crate) fn end(mut self, fill: impl FnOnce(&mut End)) {
         let lost = self.envelope.control().why() == Why::Lease;
+        let halts = self.envelope.control().halts();
         self.pass.finish(|pass| {
             let mut end = pass.end(Verb::Succeed);
             fill(&mut end);
+            end.halts = halts && end.verb == Verb::Succeed;
             // An end that cannot count is not sent, but a success may still come in time.
             (!lost || end.verb == Verb::Succeed).then_some(end)
         });

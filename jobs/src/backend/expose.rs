@@ -185,10 +185,11 @@ fn shown(job: JobInfo) -> Task<Envelope> {
         attempts: job.attempts,
         priority: job.priority,
         run_at: job.run_at,
+        waited_ms: 0,
         lease_ms: 0,
         batch: job.batch,
         args: job.args.to_string(),
-        input: None,
+        input: crate::Input::None,
         options: None,
     }))
     .task_id(TaskId::from_int(id.cast_unsigned()))

@@ -27,12 +27,17 @@ pub(crate) enum Verb {
 pub struct End {
     pub(crate) id: i64,
     pub(crate) token: i64,
+    pub(crate) attempt: i16,
     pub(crate) batch: Option<i64>,
     pub(crate) queue: Option<Arc<str>>,
     pub(crate) verb: Verb,
     pub(crate) wait: Duration,
     pub(crate) error: Option<(String, String)>,
     pub(crate) output: Option<Arc<RawValue>>,
+    /// How long the attempt took, where we know.
+    pub(crate) ran: Option<Duration>,
+    /// It called `cx.halt()`.
+    pub(crate) halts: bool,
     /// Since when it has waited for a row that somebody else holds.
     pub(crate) held_since: Option<Instant>,
     /// It has been sent before, and the answer was lost.
@@ -60,6 +65,26 @@ impl End {
     /// The attempt's token.
     pub fn token(&self) -> i64 {
         self.token
+    }
+
+    /// Which attempt it was; the first is 1.
+    pub fn attempt(&self) -> i16 {
+        self.attempt
+    }
+
+    /// How long the attempt took, where that is known.
+    pub fn ran(&self) -> Option<Duration> {
+        self.ran
+    }
+
+    /// Whether it succeeded and called [`Context::halt`](crate::Context::halt).
+    pub fn halts(&self) -> bool {
+        self.halts
+    }
+
+    /// Whether its job is a step of a run.
+    pub fn is_step(&self) -> bool {
+        crate::backend::is_step(self.id)
     }
 
     /// The job's batch.

@@ -10,6 +10,7 @@
 //! They share [`Shared`], and talk to each other through it alone. Nothing in it must survive: what
 //! was not committed happens again elsewhere.
 
+mod chores;
 mod ends;
 mod lines;
 mod link;
@@ -39,7 +40,7 @@ pub use ends::{Came, End};
 pub(crate) use ends::{Chances, Verb, judge, storable};
 pub(crate) use lines::{Line, Reserved, covers};
 pub use probe::{Moment, Probe};
-pub use settle::{LoadInput, Settle, Settled};
+pub use settle::{Chore, LoadInput, News, Offer, Offered, Settle, Settled};
 
 /// How long a worker that stops tries to write down its last ends.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -56,6 +57,8 @@ pub(crate) struct Settings {
     pub(crate) grace: Duration,
     pub(crate) poll: Duration,
     pub(crate) unknown_after: Duration,
+    /// The most ends in one transaction.
+    pub(crate) group: usize,
     pub(crate) probe: Option<Arc<dyn Probe>>,
 }
 
@@ -77,6 +80,9 @@ pub(crate) struct Shared {
     pub(crate) registry: Arc<Registry>,
     pub(crate) settle: Vec<Arc<dyn Settle>>,
     pub(crate) load: Vec<Arc<dyn LoadInput>>,
+    pub(crate) chores: Vec<Arc<dyn Chore>>,
+    /// The job types that are known and taken.
+    pub(crate) kinds: Vec<String>,
     pub(crate) inbox: Inbox,
     /// By token.
     pub(crate) alive: Mutex<HashMap<i64, Alive>>,
@@ -88,8 +94,8 @@ pub(crate) struct Shared {
     pub(crate) lapsed: Mutex<HashSet<i64>>,
     /// Lost leases that are being taken over from here.
     lost: Mutex<HashSet<i64>>,
-    /// Queues that other processes must hear of.
-    news: Mutex<HashSet<String>>,
+    /// What other processes must hear of.
+    news: Mutex<HashSet<News>>,
     next_due: Mutex<Option<Instant>>,
     worker: OnceLock<i64>,
     closed_at: OnceLock<Instant>,
@@ -119,6 +125,8 @@ impl Shared {
         registry: Arc<Registry>,
         settle: Vec<Arc<dyn Settle>>,
         load: Vec<Arc<dyn LoadInput>>,
+        chores: Vec<Arc<dyn Chore>>,
+        kinds: Vec<String>,
     ) -> Self {
         Self {
             settings,
@@ -126,6 +134,8 @@ impl Shared {
             registry,
             settle,
             load,
+            chores,
+            kinds,
             inbox: Inbox::default(),
             alive: Mutex::default(),
             ends: Mutex::default(),
@@ -257,15 +267,30 @@ impl Shared {
 
     /// Others, and we ourselves, hear that these queues got work.
     fn announce(&self, queues: impl Iterator<Item = String>) {
-        let queues: Vec<String> = queues.collect();
-        if queues.is_empty() {
-            return;
+        let told = |queue: String| {
+            self.wake(&queue);
+            News {
+                channel: listen::CHANNEL,
+                text: queue,
+            }
+        };
+        self.tell(queues.map(told));
+    }
+
+    /// Other processes hear of it, soon.
+    fn tell(&self, news: impl Iterator<Item = News>) {
+        let mut all = self.news.lock();
+        let before = all.len();
+        all.extend(news);
+        if all.len() > before {
+            drop(all);
+            self.tick_now.notify_one();
         }
-        for queue in &queues {
-            self.wake(queue);
-        }
-        self.news.lock().extend(queues);
-        self.tick_now.notify_one();
+    }
+
+    /// Whether this worker takes jobs that are steps of runs.
+    fn takes_steps(&self) -> bool {
+        self.settle.iter().any(|settle| settle.takes_steps())
     }
 
     async fn probe(&self, moment: Moment, count: usize) {
@@ -286,8 +311,9 @@ impl Shared {
             tasks.push(Envelope::claimed(job, Arc::clone(&shared), permit, sent));
         }
         for reserved in reserved {
-            // All that we asked for came: there may be more.
-            if reserved.permits.num_permits() == 0 && reserved.asked > 0 {
+            // All that we asked for came, or nobody was asked because all was handed over: there may
+            // be more.
+            if reserved.permits.num_permits() == 0 && reserved.claims {
                 self.lines[reserved.line].wake();
             }
         }
@@ -335,13 +361,14 @@ async fn supervise(shared: Arc<Shared>, worker: WorkerContext) {
             tokio::spawn(tick::run(Arc::clone(&shared), first)),
             tokio::spawn(renew::run(Arc::clone(&shared), renewals)),
         ];
+        let chores = chores::spawn(&shared, &pool);
         let listener = tokio::spawn(listen::run(Arc::clone(&shared), pool.clone()));
         shared.stopping.cancelled().await;
         bring_home(&shared).await;
         let _ = shared.closed_at.set(Instant::now());
         shared.closing.cancel();
         shared.signal.notify_one();
-        for task in tasks {
+        for task in tasks.into_iter().chain(chores) {
             let _ = task.await;
         }
         listener.abort();

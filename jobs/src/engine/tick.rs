@@ -110,7 +110,7 @@ async fn tick(
     connection: &mut PgConnection,
     patterns: &[String],
 ) -> Result<Option<Duration>, sqlx::Error> {
-    let row = sqlx::query_file!("src/sql/tick.sql", shared.worker(), patterns)
+    let row = sqlx::query_file!("src/sql/tick.sql", shared.worker(), patterns, shared.takes_steps())
         .fetch_one(connection)
         .await?;
     if row.ready.unwrap_or(false) {
@@ -121,17 +121,21 @@ async fn tick(
         .unwrap_or_default()
         .into_iter()
         .zip(row.lost_tokens.unwrap_or_default())
+        .zip(row.lost_attempts.unwrap_or_default())
         .zip(row.lost_batches.unwrap_or_default());
-    for ((id, token), batch) in lost {
+    for (((id, token), attempt), batch) in lost {
         // Our own attempts know of their lease themselves.
         if !shared.alive.lock().contains_key(&token) && shared.lost.lock().insert(token) {
             tracing::warn!(job.id = id, "a lease ran out; its job is taken over");
             shared.report(End {
                 id,
                 token,
+                attempt,
                 batch,
                 queue: None,
                 verb: Verb::Lost,
+                ran: None,
+                halts: false,
                 wait: Duration::ZERO,
                 error: None,
                 output: None,
@@ -146,16 +150,22 @@ async fn tick(
         .map(Duration::from_millis))
 }
 
-/// Tells the other processes which queues got work, all in one statement, outside of any
+/// Tells the other processes which queues got work and what else they must hear, in one statement outside of any
 /// transaction that does the work: a notification serialises the commit it is part of.
 async fn announce(shared: &Shared, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let queues: Vec<String> = shared.news.lock().drain().collect();
-    if queues.is_empty() {
+    let (channels, texts): (Vec<String>, Vec<String>) = shared
+        .news
+        .lock()
+        .drain()
+        .map(|news| (news.channel.to_owned(), news.text))
+        .unzip();
+    if texts.is_empty() {
         return Ok(());
     }
     sqlx::query!(
-        "select pg_notify('pipeline_jobs', queue) from unnest($1::text[]) as queue",
-        &queues
+        "select pg_notify(channel, news) from unnest($1::text[], $2::text[]) as told (channel, news)",
+        &channels,
+        &texts
     )
     .execute(connection)
     .await?;

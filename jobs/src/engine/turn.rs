@@ -11,16 +11,15 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, PgConnection};
 
-use super::Shared;
+use super::{News, Offer, Offered, Shared};
 use super::ends::{Came, End, Verb, storable};
-use super::lines::Reserved;
+use super::lines::{Line, Reserved};
 use super::link::{Link, Trouble};
 use super::probe::Moment;
 use super::recover::{confirmed, disown};
+use crate::Input;
 use crate::backend::Claimed;
 
-/// The most ends in one transaction.
-const GROUP: usize = 5_000;
 /// The most jobs in one claim.
 const CLAIM: u32 = 2_000;
 /// Above so many uncommitted ends, nothing more is claimed.
@@ -39,7 +38,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
             let _ = tokio::time::timeout(BREATH, shared.signal.notified()).await;
         }
         let (ends, alone) = next_ends(&shared);
-        let reserved = if alone { Vec::new() } else { reserve(&shared) };
+        let reserved = if alone {
+            Vec::new()
+        } else {
+            reserve(&shared, &ends)
+        };
         if ends.is_empty() && reserved.is_empty() {
             if shared.is_drained() {
                 break;
@@ -55,29 +58,36 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
 /// The next group: all that have gathered, or those of one held row alone.
 fn next_ends(shared: &Shared) -> (Vec<End>, bool) {
     let mut waiting = shared.ends.lock();
+    let rows = |end: &End| -> Vec<Option<i64>> {
+        shared.settle.iter().map(|settle| settle.row(end)).collect()
+    };
     let overdue = waiting
         .iter()
         .find(|end| end.held_since.is_some_and(|since| since.elapsed() >= HELD))
-        .map(|end| end.batch);
-    if let Some(batch) = overdue {
-        let (alone, rest) = waiting.drain(..).partition(|end| end.batch == batch);
+        .map(rows);
+    if let Some(row) = overdue {
+        let (alone, rest) = waiting.drain(..).partition(|end| rows(end) == row);
         *waiting = rest;
         return (alone, true);
     }
-    let count = waiting.len().min(GROUP);
+    let count = waiting.len().min(shared.settings.group);
     (waiting.drain(..count).collect(), false)
 }
 
-fn reserve(shared: &Shared) -> Vec<Reserved> {
+/// The slots that this turn may fill: by a claim where there may be work, and by what the ends of
+/// steps set free.
+fn reserve(shared: &Shared, ends: &[End]) -> Vec<Reserved> {
     if shared.is_closed_to_work() || shared.uncommitted() > BACKLOG {
         return Vec::new();
     }
-    let reserve = |(line, it): (usize, &super::lines::Line)| {
-        let permits = it.reserve(CLAIM)?;
+    let hand_over = shared.takes_steps() && ends.iter().any(End::is_step);
+    let reserve = |(line, it): (usize, &Line)| {
+        let slots = it.reserve(CLAIM, hand_over)?;
         Some(Reserved {
             line,
-            asked: permits.num_permits(),
-            permits,
+            asked: 0,
+            permits: slots.permits,
+            claims: slots.claims,
         })
     };
     shared
@@ -95,7 +105,19 @@ struct Done {
     failed: HashSet<usize>,
     held: Vec<End>,
     claimed: Vec<Claimed>,
+    /// How many of the slots of each line were claimed for, and what came last where all were filled.
+    asked: Vec<Asked>,
     queues: Vec<String>,
+    news: Vec<News>,
+}
+
+/// What a claim asked of a line, and what came.
+struct Asked {
+    /// Which of the reserved lines.
+    at: usize,
+    count: usize,
+    /// Priority and waiting time of the last, where as many came as were asked for.
+    last: Option<(i16, Duration)>,
 }
 
 /// Why a turn was not committed, or may not have been.
@@ -245,19 +267,18 @@ async fn attempt(
 ) -> Result<(Vec<End>, Done), Refused> {
     let connection = link.try_get().await?;
     let mut tx = connection.begin().await?;
-    let (ends, held) = lock(shared, &mut tx, ends, wait).await?;
+    let (mut ends, held) = lock(shared, &mut tx, ends, wait).await?;
     let mut done = Done {
         held,
         ..Done::default()
     };
     let mut xid = None;
     if !ends.is_empty() {
-        xid = end(shared, &mut tx, &ends, &mut done).await?;
-        settle(shared, &mut tx, &ends, &mut done).await?;
+        xid = end(shared, &mut tx, &mut ends, &mut done).await?;
+        settle(shared, &mut tx, &ends, &offer(shared, reserved), &mut done).await?;
+        seat(shared, reserved, &mut done.claimed);
     }
-    if !reserved.is_empty() {
-        done.claimed = claim(shared, &mut tx, reserved).await?;
-    }
+    claim(shared, &mut tx, reserved, &mut done).await?;
     if !ends.is_empty() {
         shared.probe(Moment::BeforeCommit, ends.len()).await;
     }
@@ -285,7 +306,7 @@ async fn lock(
     let mut may_go = vec![true; ends.len()];
     for settle in &shared.settle {
         let concerned: Vec<usize> = (0..ends.len())
-            .filter(|at| settle.concerns(&ends[*at]))
+            .filter(|at| settle.row(&ends[*at]).is_some())
             .collect();
         if concerned.is_empty() {
             continue;
@@ -313,7 +334,7 @@ async fn lock(
 async fn end(
     shared: &Shared,
     tx: &mut PgConnection,
-    ends: &[End],
+    ends: &mut [End],
     done: &mut Done,
 ) -> Result<Option<String>, sqlx::Error> {
     let column = |of: fn(&End) -> i64| ends.iter().map(of).collect::<Vec<i64>>();
@@ -340,26 +361,74 @@ async fn end(
             .collect::<HashSet<usize>>()
     };
     done.stale = positions(row.stale);
+    // Some fail only in the database, which then says why.
+    let said = row.classes.into_iter().flatten().zip(row.messages.into_iter().flatten());
+    for (ord, said) in row.failed.iter().flatten().zip(said) {
+        if let (Some(end), (Some(class), Some(message))) =
+            (usize::try_from(ord - 1).ok().and_then(|at| ends.get_mut(at)), said)
+        {
+            end.error = Some((class, message));
+        }
+    }
     done.failed = positions(row.failed);
     Ok(row.xid)
+}
+
+/// What this worker can start at once.
+fn offer(shared: &Shared, reserved: &[Reserved]) -> Offer {
+    let lines = reserved
+        .iter()
+        .filter_map(|reserved| {
+            let line = &shared.lines[reserved.line];
+            Some(Offered {
+                pattern: line.pattern.clone(),
+                free: i32::try_from(reserved.permits.num_permits()).unwrap_or(i32::MAX),
+                floor: line.floor()?,
+            })
+        })
+        .collect();
+    Offer {
+        worker: shared.worker(),
+        lines,
+        kinds: shared.kinds.clone(),
+    }
+}
+
+/// Gives what was handed over its place in one of the reserved lines.
+fn seat(shared: &Shared, reserved: &[Reserved], started: &mut [Claimed]) {
+    let mut left: Vec<usize> = reserved
+        .iter()
+        .map(|reserved| reserved.permits.num_permits())
+        .collect();
+    for job in started {
+        let free = (0..reserved.len())
+            .find(|at| left[*at] > 0 && shared.lines[reserved[*at].line].matches(&job.queue));
+        if let Some(at) = free {
+            left[at] -= 1;
+            job.line = i32::try_from(at + 1).unwrap_or(0);
+        }
+    }
 }
 
 async fn settle(
     shared: &Shared,
     tx: &mut PgConnection,
     ends: &[End],
+    offer: &Offer,
     done: &mut Done,
 ) -> Result<(), sqlx::Error> {
     for settle in &shared.settle {
         let theirs: Vec<(&End, Came)> = ends
             .iter()
             .enumerate()
-            .filter(|(at, end)| !done.stale.contains(at) && settle.concerns(end))
+            .filter(|(at, end)| !done.stale.contains(at) && settle.row(end).is_some())
             .map(|(at, end)| (end, came(end, done.failed.contains(&at))))
             .collect();
         if !theirs.is_empty() {
-            done.queues
-                .extend(settle.settle(&mut *tx, &theirs).await?.queues);
+            let settled = settle.settle(&mut *tx, &theirs, offer).await?;
+            done.queues.extend(settled.queues);
+            done.news.extend(settled.news);
+            done.claimed.extend(settled.started);
         }
     }
     Ok(())
@@ -373,38 +442,97 @@ fn came(end: &End, failed: bool) -> Came {
     }
 }
 
+/// Fills the slots that are left of the lines that may have work.
 async fn claim(
     shared: &Shared,
     tx: &mut PgConnection,
     reserved: &[Reserved],
-) -> Result<Vec<Claimed>, sqlx::Error> {
-    let patterns: Vec<&str> = reserved
-        .iter()
-        .map(|r| shared.lines[r.line].pattern.as_str())
+    done: &mut Done,
+) -> Result<(), sqlx::Error> {
+    let seated = |at: usize| {
+        let line = i32::try_from(at + 1).unwrap_or(0);
+        done.claimed.iter().filter(|job| job.line == line).count()
+    };
+    done.asked = (0..reserved.len())
+        .filter(|at| reserved[*at].claims)
+        .map(|at| Asked {
+            at,
+            count: reserved[at].permits.num_permits().saturating_sub(seated(at)),
+            last: None,
+        })
+        .filter(|asked| asked.count > 0)
         .collect();
-    let limits: Vec<i32> = reserved
+    if done.asked.is_empty() {
+        return Ok(());
+    }
+    let patterns: Vec<&str> = done
+        .asked
         .iter()
-        .map(|r| i32::try_from(r.permits.num_permits()).unwrap_or(i32::MAX))
+        .map(|asked| shared.lines[reserved[asked.at].line].pattern.as_str())
         .collect();
-    let mut claimed: Vec<Claimed> = sqlx::query_file_as!(
-        Claimed,
+    let limits: Vec<i32> = done
+        .asked
+        .iter()
+        .map(|asked| i32::try_from(asked.count).unwrap_or(i32::MAX))
+        .collect();
+    let rows = sqlx::query_file!(
         "src/sql/claim.sql",
         shared.worker(),
         &patterns as &[&str],
         &limits,
         shared.settings.only.as_deref(),
+        shared.takes_steps(),
     )
     .fetch_all(&mut *tx)
     .await?;
+    let mut claimed = Vec::with_capacity(rows.len());
+    for row in rows {
+        let at = usize::try_from(row.line - 1).ok();
+        let Some(asked) = at.and_then(|at| done.asked.get_mut(at)) else {
+            continue;
+        };
+        let waited = Duration::from_millis(u64::try_from(row.waited_ms).unwrap_or(0));
+        let last = asked.last.get_or_insert((row.priority, waited));
+        *last = (last.0.min(row.priority), last.1.min(waited));
+        claimed.push(Claimed {
+            line: i32::try_from(asked.at + 1).unwrap_or(0),
+            id: row.id,
+            token: row.token,
+            queue: row.queue,
+            kind: row.kind,
+            attempt: row.attempt,
+            attempts: row.attempts,
+            priority: row.priority,
+            run_at: row.run_at,
+            waited_ms: row.waited_ms,
+            lease_ms: row.lease_ms,
+            batch: row.batch,
+            args: row.args,
+            input: row.input.map_or(Input::None, Input::Json),
+            options: row.options,
+        });
+    }
+    for asked in &mut done.asked {
+        let line = i32::try_from(asked.at + 1).unwrap_or(0);
+        let came = claimed.iter().filter(|job| job.line == line).count();
+        asked.last = asked.last.filter(|_| came >= asked.count);
+    }
     for load in &shared.load {
         load.load(&mut *tx, &mut claimed).await?;
     }
     claimed.sort_by(|a, b| (b.priority, a.run_at, a.id).cmp(&(a.priority, b.run_at, b.id)));
-    Ok(claimed)
+    done.claimed.extend(claimed);
+    Ok(())
 }
 
 /// A committed turn: tell whoever must know, and start what was claimed.
-async fn finish(shared: &Shared, ends: &[End], done: Done, reserved: Vec<Reserved>, sent: Instant) {
+async fn finish(
+    shared: &Shared,
+    ends: &[End],
+    done: Done,
+    mut reserved: Vec<Reserved>,
+    sent: Instant,
+) {
     shared.committed(ends.len());
     {
         let mut lost = shared.lost.lock();
@@ -434,7 +562,12 @@ async fn finish(shared: &Shared, ends: &[End], done: Done, reserved: Vec<Reserve
         .iter()
         .filter(|end| matches!(end.verb, Verb::HandBack | Verb::Lost))
         .filter_map(|end| end.queue.as_deref().map(str::to_owned));
+    for asked in &done.asked {
+        reserved[asked.at].asked = asked.count;
+        shared.lines[reserved[asked.at].line].claimed(asked.last);
+    }
     shared.announce(back.chain(done.queues));
+    shared.tell(done.news.into_iter());
     if !done.held.is_empty() {
         shared.hold(done.held);
     }

@@ -1,1 +1,3 @@
-select stale, failed, xid from pipeline.end_v1($1, $2, $3, $4, $5, $6, $7, $8)
+select stale, failed, classes as "classes: Vec<Option<String>>",
+       messages as "messages: Vec<Option<String>>", xid
+from pipeline.end_v1($1, $2, $3, $4, $5, $6, $7, $8)

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::output::PipelineOutput;
-use super::plan::Plan;
+use super::plan::{Plan, Slip};
 use crate::graph::{Graph, Invalid, Problem};
 
 /// A declared pipeline: its graph, and the params of its steps. `O` is what a run of it returns.
@@ -16,6 +16,8 @@ pub struct Pipeline<O = ()> {
     graph: Graph,
     params: Vec<Option<String>>,
     callback_params: Vec<String>,
+    /// Those of a named pipeline.
+    own_params: Option<String>,
     returns: PhantomData<fn() -> O>,
 }
 
@@ -47,6 +49,7 @@ impl Pipeline {
             graph,
             params: std::mem::take(&mut state.params),
             callback_params: std::mem::take(&mut state.callback_params),
+            own_params: None,
             returns: PhantomData,
         })
     }
@@ -67,6 +70,11 @@ impl<O> Pipeline<O> {
     /// [`spec`](Graph::spec)); those that are no job have none.
     pub fn params(&self) -> &[Option<String>] {
         &self.params
+    }
+
+    /// The params of the pipeline itself, as JSON, where it is a named one.
+    pub fn own_params(&self) -> Option<&str> {
+        self.own_params.as_deref()
     }
 
     /// The params of its callbacks, as JSON.
@@ -107,7 +115,16 @@ pub trait Named: Define + Serialize + DeserializeOwned + JsonSchema {
     ///
     /// Everything that is wrong with the graph, at once.
     fn pipeline(&self) -> Result<Pipeline<<Self::Output as PipelineOutput>::Value>, Invalid> {
-        Pipeline::configure(Self::NAME, |p| self.define(p))
+        let mut pipeline = Pipeline::configure(Self::NAME, |p| self.define(p))?;
+        pipeline.own_params = Some(serde_json::to_string(self).map_err(|error| {
+            Invalid::new(
+                Self::NAME,
+                vec![Problem::from(Slip::ParamsNotEncodable {
+                    reason: error.to_string(),
+                })],
+            )
+        })?);
+        Ok(pipeline)
     }
 
     /// What the params look like, as JSON Schema.

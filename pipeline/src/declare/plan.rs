@@ -97,6 +97,12 @@ pub enum Slip {
         /// The pipeline it is from.
         other: String,
     },
+    /// Params that have no JSON.
+    #[error("the params of the pipeline cannot be written as JSON: {reason}")]
+    ParamsNotEncodable {
+        /// What serde said.
+        reason: String,
+    },
     /// A job that has no JSON.
     #[error("the job of step `{step}` (`{job}`) cannot be written as JSON: {reason}")]
     NotEncodable {

@@ -199,6 +199,11 @@ impl<'g> Node<'g> {
         self.no
     }
 
+    /// Where it was declared: its place among the graph's steps.
+    pub fn declared(self) -> usize {
+        self.compiled().declared as usize
+    }
+
     /// The step as it was declared.
     pub fn step(self) -> &'g StepSpec {
         self.graph.step(self.no)

@@ -1,0 +1,168 @@
+//! What a job is given besides its own data, element by element.
+//!
+//! A step's input is put together from what stands before it. An element that is not there is absent,
+//! which is not the same as `null`: a step that returned `()` or `None` gave something.
+
+use serde::de::value::SeqDeserializer;
+use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Visitor};
+use serde::{Deserialize, Serialize};
+
+/// What a claimed job is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Input {
+    /// Nothing.
+    #[default]
+    None,
+    /// One JSON text.
+    Json(String),
+    /// A value, or several, each by itself.
+    Given(Given),
+    /// It cannot be given: the job fails with this class and message, for good.
+    Refused(String, String),
+}
+
+/// An element of an input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Given {
+    /// Not there: `None`.
+    Absent,
+    /// There, as JSON.
+    Value(String),
+    /// A tuple or a list of elements.
+    Many(Vec<Given>),
+}
+
+impl Given {
+    /// Decodes it, with the path of what does not decode.
+    pub(crate) fn decode<T: DeserializeOwned>(
+        &self,
+    ) -> Result<T, serde_path_to_error::Error<serde_json::Error>> {
+        serde_path_to_error::deserialize(self)
+    }
+}
+
+impl<'de> IntoDeserializer<'de, serde_json::Error> for &'de Given {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+macro_rules! as_it_is {
+    ($($method:ident($($arg:ident: $ty:ty),*))*) => {
+        $(fn $method<V: Visitor<'de>>(self, $($arg: $ty,)* visitor: V) -> Result<V::Value, Self::Error> {
+            match self {
+                Given::Absent => Err(Self::Error::custom(
+                    "nothing is there: what should have given it was left out",
+                )),
+                Given::Value(json) => {
+                    serde_json::Deserializer::from_str(json).$method($($arg,)* visitor)
+                }
+                Given::Many(elements) => visitor.visit_seq(SeqDeserializer::new(elements.iter())),
+            }
+        })*
+    };
+}
+
+impl<'de> Deserializer<'de> for &'de Given {
+    type Error = serde_json::Error;
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match self {
+            Given::Absent => visitor.visit_none(),
+            present => visitor.visit_some(present),
+        }
+    }
+
+    /// Of such a struct around an `Option`, the inside may be absent.
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    as_it_is! {
+        deserialize_any() deserialize_bool() deserialize_i8() deserialize_i16() deserialize_i32()
+        deserialize_i64() deserialize_i128() deserialize_u8() deserialize_u16() deserialize_u32()
+        deserialize_u64() deserialize_u128() deserialize_f32() deserialize_f64() deserialize_char()
+        deserialize_str() deserialize_string() deserialize_bytes() deserialize_byte_buf()
+        deserialize_unit() deserialize_unit_struct(name: &'static str) deserialize_seq()
+        deserialize_tuple(len: usize) deserialize_tuple_struct(name: &'static str, len: usize)
+        deserialize_map() deserialize_identifier() deserialize_ignored_any()
+        deserialize_struct(name: &'static str, fields: &'static [&'static str])
+        deserialize_enum(name: &'static str, variants: &'static [&'static str])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(json: &str) -> Given {
+        Given::Value(json.to_owned())
+    }
+
+    fn many(elements: impl IntoIterator<Item = Given>) -> Given {
+        Given::Many(elements.into_iter().collect())
+    }
+
+    fn decoded<T: DeserializeOwned>(given: Given) -> Result<T, String> {
+        given
+            .decode().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_absent_value_is_none_and_a_null_is_not() {
+        type Pair = (Option<()>, Option<Option<u8>>);
+        let absent = many([Given::Absent, Given::Absent]);
+        assert_eq!(decoded::<Pair>(absent), Ok((None, None)));
+        let null = many([value("null"), value("null")]);
+        assert_eq!(decoded::<Pair>(null), Ok((Some(()), Some(None))));
+    }
+
+    #[test]
+    fn elements_are_of_any_shape() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        enum Size {
+            Small,
+            Wide { by: u8 },
+        }
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Meters(f64);
+
+        type Input = (Size, Vec<Size>, (Meters, String), Result<u8, String>);
+        let given = many([
+            value(r#""Small""#),
+            many([value(r#"{"Wide":{"by":3}}"#), value(r#""Small""#)]),
+            many([value("1.5"), value(r#""a\"b""#)]),
+            value(r#"{"Err":"no"}"#),
+        ]);
+        let wanted = (
+            Size::Small,
+            vec![Size::Wide { by: 3 }, Size::Small],
+            (Meters(1.5), "a\"b".to_owned()),
+            Err("no".to_owned()),
+        );
+        assert_eq!(decoded::<Input>(given), Ok(wanted));
+        assert_eq!(decoded::<Vec<u8>>(many([])), Ok(vec![]));
+        assert_eq!(decoded::<(u8,)>(many([value("7")])), Ok((7,)));
+    }
+
+    #[test]
+    fn an_error_names_the_place() {
+        #[derive(Debug, Deserialize)]
+        struct Thumb {
+            #[allow(dead_code, reason = "only decoded")]
+            width: u32,
+        }
+        let given = many([value("1"), value(r#"{"width":"wide"}"#)]);
+        let error = decoded::<(u8, Thumb)>(given).unwrap_err();
+        assert!(error.contains("[1].width"), "{error}");
+        let error = decoded::<(u8, u8)>(many([value("1"), Given::Absent])).unwrap_err();
+        assert!(error.contains("nothing is there"), "{error}");
+    }
+}

@@ -1,0 +1,109 @@
+-- Graphs: the shapes of pipelines, each stored once, whatever the number of runs. Rows here never
+-- change.
+
+create type pipeline.node_kind as enum
+    ('job', 'branch', 'merge', 'barrier', 'each', 'child', 'timer', 'signal');
+create type pipeline.strategy as enum ('halt', 'continue', 'ignore');
+create type pipeline.takes as enum ('value', 'maybe', 'outcome', 'failure', 'order');
+
+create table pipeline.graphs (
+    id          bigint      primary key,
+    fingerprint bytea       not null unique,
+    pipeline    text        not null,
+    size        integer     not null,
+    deadline_ms bigint,                            -- how long a run may take
+    spec        json        not null,              -- as it was declared
+    created_at  timestamptz not null
+);
+
+create table pipeline.nodes (
+    graph    bigint             not null references pipeline.graphs on delete cascade,
+    no       integer            not null,
+    waits    integer            not null,          -- how many edges lead to it
+    lease_ms integer,
+    delay_ms bigint             not null default 0,
+    version  integer,
+    branch   integer,                              -- of a merge: the branch whose arms meet here
+    priority smallint,
+    attempts smallint,
+    kind     pipeline.node_kind not null,
+    strategy pipeline.strategy  not null,          -- resolved: its own, else its pipeline's
+    is_any   boolean            not null,          -- one upstream is enough
+    optional boolean            not null,          -- its failure does not count
+    exempt   boolean            not null,          -- Halt does not skip it
+    key      text               not null,
+    job      text,                                 -- the job type's name
+    queue    text collate "C",
+    options  jsonb,                                -- backoff and timeout
+    input    json,                                 -- the shape of its input
+    arms     text[],                               -- of a branch: their names
+    returns  integer[],                            -- of a merge: for each arm, the node whose value it is
+    primary key (graph, no),
+    unique (graph, key),
+    constraint jobs_have_options check
+        (kind not in ('job', 'branch', 'each')
+         or num_nulls(job, version, queue, priority, attempts, lease_ms) = 0)
+);
+
+create table pipeline.dependencies (
+    graph bigint         not null references pipeline.graphs on delete cascade,
+    up    integer        not null,
+    down  integer        not null,
+    pos   integer        not null,                 -- which of the edges that lead to `down`
+    takes pipeline.takes not null,
+    primary key (graph, up, down, pos) include (takes)
+);
+create unique index dependencies_of on pipeline.dependencies (graph, down, pos) include (up, takes);
+
+-- Which nodes stand in which arm, also in one around theirs.
+create table pipeline.arms (
+    graph  bigint  not null references pipeline.graphs on delete cascade,
+    branch integer not null,
+    arm    integer not null,
+    no     integer not null,
+    primary key (graph, branch, arm, no)
+);
+
+-- Stores a graph unless it is there. Returns its id.
+create function pipeline.store_graph_v1(
+    p_fingerprint bytea, p_pipeline text, p_deadline_ms bigint, p_spec json, p_nodes json,
+    p_edges json, p_arms json
+) returns bigint
+language plpgsql as $$
+declare
+    v_graph bigint;
+begin
+    select id into v_graph from pipeline.graphs where fingerprint = p_fingerprint;
+    if found then
+        return v_graph;
+    end if;
+    insert into pipeline.graphs (id, fingerprint, pipeline, size, deadline_ms, spec, created_at)
+    values (nextval('pipeline.ids'), p_fingerprint, p_pipeline, json_array_length(p_nodes),
+            p_deadline_ms, p_spec, pipeline.now())
+    on conflict (fingerprint) do nothing
+    returning id into v_graph;
+    if not found then
+        -- Another has stored it meanwhile, and committed.
+        select id into strict v_graph from pipeline.graphs where fingerprint = p_fingerprint;
+        return v_graph;
+    end if;
+    insert into pipeline.nodes (graph, no, waits, lease_ms, delay_ms, version, branch, priority,
+                                attempts, kind, strategy, is_any, optional, exempt, key, job, queue,
+                                options, input, arms, returns)
+    select v_graph, n.no, n.waits, n.lease_ms, n.delay_ms, n.version, n.branch, n.priority,
+           n.attempts, n.kind, n.strategy, n.is_any, n.optional, n.exempt, n.key, n.job, n.queue,
+           n.options, n.input, n.arms, n.returns
+    from json_to_recordset(p_nodes) as n (
+        no integer, waits integer, lease_ms integer, delay_ms bigint, version integer,
+        branch integer, priority smallint, attempts smallint, kind pipeline.node_kind,
+        strategy pipeline.strategy, is_any boolean, optional boolean, exempt boolean, key text,
+        job text, queue text, options jsonb, input json, arms text[], returns integer[]
+    );
+    insert into pipeline.dependencies (graph, up, down, pos, takes)
+    select v_graph, e.up, e.down, e.pos, e.takes
+    from json_to_recordset(p_edges) as e (up integer, down integer, pos integer, takes pipeline.takes);
+    insert into pipeline.arms (graph, branch, arm, no)
+    select v_graph, a.branch, a.arm, a.no
+    from json_to_recordset(p_arms) as a (branch integer, arm integer, no integer);
+    return v_graph;
+end $$;

@@ -1,0 +1,122 @@
+-- Runs and their steps. A step's row is the truth about it; its row in the queue is a delivery.
+
+create type pipeline.run_status as enum
+    ('pending', 'running', 'cancelling', 'succeeded', 'failed', 'halted', 'cancelled', 'skipped');
+create type pipeline.step_status as enum
+    ('pending', 'enqueued', 'waiting', 'succeeded', 'failed', 'halted', 'cancelled', 'skipped',
+     'skipped_by_branch');
+-- Why a step ended, or began, that did not by itself; `steps.cause` is the step it is about.
+create type pipeline.step_reason as enum (
+    'first',            -- after_any: the upstream that succeeded first
+    'broken',           -- an upstream failed or was skipped
+    'not_chosen',       -- a branch around it chose another arm
+    'no_failure',       -- it comes after a failure that did not happen
+    'none_succeeded',   -- after_any: no upstream did
+    'halted_by',        -- a step failed under Halt
+    'ended_by',         -- a step called cx.halt()
+    'cancelled',        -- the run was
+    'deadline',         -- the run's has passed
+    'run_skipped'       -- the run was
+);
+
+create sequence pipeline.run_ids;
+
+create table pipeline.runs (
+    id              bigint              primary key,
+    graph           bigint              not null,
+    created_at      timestamptz         not null,
+    started_at      timestamptz,                   -- of this round
+    ended_at        timestamptz,
+    deadline_at     timestamptz,
+    rerun_of        bigint,
+    live            integer             not null,  -- steps that have not ended
+    events          integer             not null default 0, -- the number of the last one
+    round           integer             not null default 1,
+    status          pipeline.run_status not null,
+    history         smallint            not null,  -- what is kept as events: 0 none, 1 runs, 2 steps, 3 all
+    halt            boolean             not null default false, -- a step failed under Halt
+    pipeline        text                not null,
+    actor           text,
+    idempotency_key text,
+    params_hash     bytea,
+    params          json,
+    callbacks       json,                          -- the params of its callbacks
+    tags            text[],
+    constraint live_counts check (live >= 0),
+    constraint ended_has_time check
+        ((status in ('succeeded', 'failed', 'halted', 'cancelled', 'skipped')) = (ended_at is not null))
+) with (fillfactor = 60);
+-- Lists page by time and id; ids alone follow neither time nor commit.
+create index runs_by_time on pipeline.runs (created_at, id);
+create index runs_by_name on pipeline.runs (pipeline, created_at, id);
+create index runs_by_status on pipeline.runs (status, created_at, id);
+create index runs_by_tag on pipeline.runs using gin (tags) where tags is not null;
+create unique index runs_by_key on pipeline.runs (pipeline, idempotency_key)
+    where idempotency_key is not null;
+
+create table pipeline.steps (
+    run           bigint               not null,
+    token         bigint,                          -- the attempt that ended it
+    enqueued_at   timestamptz,
+    ended_at      timestamptz,
+    no            integer              not null,
+    waits         integer              not null,   -- edges whose upstream has not ended
+    ran_ms        integer,                         -- how long its last attempt took
+    arm           integer,                         -- of a branch: the one it chose
+    cause         integer,                         -- a step; see step_reason
+    attempt       smallint             not null default 0,
+    edges         smallint             not null default 0, -- seen: 1 broken, 2 no failure, 4 succeeded
+    status        pipeline.step_status not null,
+    reason        pipeline.step_reason,
+    params        json,
+    output        json,
+    error_class   text,
+    error_message text,
+    primary key (run, no)
+) with (fillfactor = 60);
+
+-- What happened, in order: append only. `status` is that of the step, or without one the run's.
+create table pipeline.events (
+    run     bigint      not null,
+    no      integer     not null,
+    at      timestamptz not null,
+    step    integer,
+    attempt smallint,
+    status  text        not null,
+    primary key (run, no)
+);
+
+-- A step is a job, and the only one of its batch: the three have one id, an even number.
+create function pipeline.step_id(p_run bigint, p_no integer) returns bigint
+language sql immutable parallel safe
+as $$ select (p_run << 18) + 2 * p_no $$;
+create function pipeline.run_of(p_id bigint) returns bigint
+language sql immutable parallel safe
+as $$ select p_id >> 18 $$;
+create function pipeline.no_of(p_id bigint) returns integer
+language sql immutable parallel safe
+as $$ select ((p_id & 262143) >> 1)::integer $$;
+
+-- Every batch there is: those that were made as such, and those of the steps.
+create view pipeline.batches as
+select b.id, b.created_at, b.sealed_at, b.finished_at, b.total, b.ended, b.failed,
+       null::bigint as run, null::text as step
+from pipeline.batch_sets b
+union all
+select pipeline.step_id(s.run, s.no), s.enqueued_at, s.enqueued_at, s.ended_at, 1,
+       (s.ended_at is not null)::integer, (s.status = 'failed')::integer, s.run, n.key
+from pipeline.steps s
+join pipeline.runs r on r.id = s.run
+join pipeline.nodes n on n.graph = r.graph and n.no = s.no
+where s.enqueued_at is not null;
+
+-- Steps as people read them.
+create view pipeline.run_steps as
+select s.run, r.pipeline, s.no, n.key as step, n.kind::text as kind, n.job, n.queue, s.status::text,
+       s.attempt, n.attempts, s.reason::text, cause.key as cause, s.error_class, s.error_message,
+       s.enqueued_at, s.ended_at, s.ran_ms, n.arms[s.arm + 1] as arm,
+       pipeline.step_id(s.run, s.no) as batch
+from pipeline.steps s
+join pipeline.runs r on r.id = s.run
+join pipeline.nodes n on n.graph = r.graph and n.no = s.no
+left join pipeline.nodes cause on cause.graph = r.graph and cause.no = s.cause;

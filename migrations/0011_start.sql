@@ -1,0 +1,116 @@
+-- Starts runs of one graph: the runs, their steps and the jobs of the first ones appear together.
+-- p_steps holds the params of all steps of all runs, end to end. Returns for each run its id and
+-- `found`: null where it is new, true where its key leads to a run with the same params, false where
+-- that run has others. Returns nothing at all where the graph is not there.
+create function pipeline.start_v1(
+    p_graph bigint, p_ids bigint[], p_history smallint[], p_params json[], p_callbacks json[],
+    p_hashes bytea[], p_keys text[], p_actors text[], p_tags json[], p_rerun_of bigint[],
+    p_steps json[]
+) returns table (ord bigint, id bigint, found boolean)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := pipeline.now();
+    v_graph pipeline.graphs;
+    v_new bigint[];
+    v_keyed record;
+    v_there record;
+    v_queue text;
+begin
+    select * into v_graph from pipeline.graphs g where g.id = p_graph;
+    if not found then
+        return;
+    end if;
+
+    with fresh as (
+        insert into pipeline.runs (id, graph, created_at, started_at, deadline_at, rerun_of, live,
+                                   events, status, history, pipeline, actor, params, callbacks, tags)
+        select r.id, p_graph, v_now, v_now, v_now + v_graph.deadline_ms * interval '1 ms', r.rerun_of,
+               v_graph.size, (r.history > 0)::integer, 'running', r.history, v_graph.pipeline,
+               r.actor, r.params, r.callbacks,
+               (select array_agg(tag) from json_array_elements_text(r.tags) as tag)
+        from unnest(p_ids, p_history, p_params, p_callbacks, p_keys, p_actors, p_tags, p_rerun_of)
+             as r (id, history, params, callbacks, key, actor, tags, rerun_of)
+        where r.key is null
+        -- One that is there was sent before, and the answer was lost.
+        on conflict (id) do nothing
+        returning runs.id
+    )
+    select coalesce(array_agg(fresh.id), '{}') into v_new from fresh;
+    return query
+    select r.ord, r.id, null::boolean
+    from unnest(p_ids, p_keys) with ordinality as r (id, key, ord) where r.key is null;
+
+    -- In the order of their keys: two that start the same ones wait for each other in one direction.
+    for v_keyed in
+        select r.*
+        from unnest(p_ids, p_history, p_params, p_callbacks, p_hashes, p_keys, p_actors, p_tags,
+                    p_rerun_of) with ordinality
+             as r (id, history, params, callbacks, hash, key, actor, tags, rerun_of, ord)
+        where r.key is not null
+        order by r.key, r.ord
+    loop
+        loop
+            insert into pipeline.runs (id, graph, created_at, started_at, deadline_at, rerun_of, live,
+                                       events, status, history, pipeline, actor, params, callbacks,
+                                       tags, idempotency_key, params_hash)
+            values (v_keyed.id, p_graph, v_now, v_now,
+                    v_now + v_graph.deadline_ms * interval '1 ms', v_keyed.rerun_of, v_graph.size,
+                    (v_keyed.history > 0)::integer, 'running', v_keyed.history, v_graph.pipeline,
+                    v_keyed.actor, v_keyed.params, v_keyed.callbacks,
+                    (select array_agg(tag) from json_array_elements_text(v_keyed.tags) as tag),
+                    v_keyed.key, v_keyed.hash)
+            on conflict do nothing;
+            if found then
+                v_new := v_new || v_keyed.id;
+                return query values (v_keyed.ord, v_keyed.id, null::boolean);
+                exit;
+            end if;
+            select r.id, r.params_hash into v_there from pipeline.runs r
+            where r.pipeline = v_graph.pipeline and r.idempotency_key = v_keyed.key;
+            if found then
+                return query values (
+                    v_keyed.ord, v_there.id,
+                    case when v_there.id <> v_keyed.id then v_there.params_hash = v_keyed.hash end
+                );
+                exit;
+            end if;
+            -- It was deleted between the two statements: its key is free again.
+        end loop;
+    end loop;
+    if v_new = '{}' then
+        return;
+    end if;
+
+    insert into pipeline.steps (run, no, waits, status, enqueued_at, params)
+    select s.run, s.no, n.waits,
+           case when n.waits = 0 then 'enqueued' else 'pending' end::pipeline.step_status,
+           case when n.waits = 0 then v_now end, s.params
+    from (
+        select p_ids[(e.at - 1) / v_graph.size + 1] as run, ((e.at - 1) % v_graph.size)::integer as no,
+               e.params
+        from unnest(p_steps) with ordinality as e (params, at)
+    ) as s
+    join pipeline.nodes n on n.graph = p_graph and n.no = s.no
+    where s.run = any (v_new);
+
+    insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
+                               lease_ms, args)
+    select pipeline.step_id(run.id, n.no),
+           case when n.delay_ms > 0 then 'later' else 'ready' end::pipeline.job_status,
+           v_now + n.delay_ms * interval '1 ms', v_now, n.job, n.queue, n.priority, n.attempts,
+           n.lease_ms, 'null'
+    from unnest(v_new) as run (id)
+    join pipeline.nodes n on n.graph = p_graph and n.waits = 0;
+
+    insert into pipeline.events (run, no, at, status)
+    select r.id, 1, v_now, 'running'
+    from unnest(p_ids, p_history) as r (id, history)
+    where r.history > 0 and r.id = any (v_new);
+
+    for v_queue in
+        select distinct n.queue from pipeline.nodes n where n.graph = p_graph and n.waits = 0
+    loop
+        perform pg_notify('pipeline_jobs', v_queue);
+    end loop;
+end $$;

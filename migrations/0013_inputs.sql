@@ -1,0 +1,43 @@
+-- What steps are given when they are claimed: their params, and what stands before them, an element
+-- for each edge that takes something. Outputs are read here and never copied into the queue.
+create function pipeline.inputs_v1(p_ids bigint[]) returns table (
+    id bigint, kind text, queue text, priority smallint, attempts smallint, lease_ms integer,
+    params text, options text, shape text,
+    takes text[],               -- of each element
+    outputs text[],             -- its value, where it has one
+    failed text[],              -- the key of the step before, where that failed
+    classes text[], messages text[]
+)
+language plpgsql
+set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
+set enable_mergejoin to off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select e.id, n.job, n.queue, n.priority, n.attempts, n.lease_ms, s.params::text, n.options::text,
+           n.input::text, given.takes, given.outputs, given.failed, given.classes, given.messages
+    from unnest(p_ids) as e (id)
+    join pipeline.runs r on r.id = pipeline.run_of(e.id)
+    join pipeline.nodes n on n.graph = r.graph and n.no = pipeline.no_of(e.id)
+    join pipeline.steps s on s.run = r.id and s.no = n.no
+    left join lateral (
+        select array_agg(element.takes order by element.pos) as takes,
+               array_agg(element.output order by element.pos) as outputs,
+               array_agg(element.failed order by element.pos) as failed,
+               array_agg(element.error_class order by element.pos) as classes,
+               array_agg(element.error_message order by element.pos) as messages
+        from (
+            select d.pos, d.takes::text as takes, up.output::text as output, up.error_class,
+                   up.error_message,
+                   case when up.status = 'failed' then (
+                       select node.key from pipeline.nodes node
+                       where node.graph = d.graph and node.no = d.up
+                   ) end as failed
+            from pipeline.dependencies d
+            join pipeline.steps up on up.run = r.id and up.no = d.up
+            where d.graph = r.graph and d.down = n.no and d.takes <> 'order'
+              and (not n.is_any or d.up = s.cause)
+        ) as element
+    ) as given on n.waits > 0;
+end $$;

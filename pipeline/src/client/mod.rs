@@ -1,0 +1,106 @@
+//! The application's side: starts runs, and looks at them.
+
+mod run;
+mod start;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sqlx::{PgConnection, PgPool};
+
+use crate::Result;
+use crate::graph::Fingerprint;
+
+pub use run::Run;
+pub use start::{History, IntoRun, NewRun, Start};
+use start::{Target, start};
+
+/// The application's side: starts runs and looks at them, and enqueues jobs; all that
+/// [`jobs::Client`] does, this does too.
+///
+/// Cheap to clone; clones share what they know.
+#[derive(Debug, Clone)]
+pub struct Client {
+    jobs: jobs::Client,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What the clones of a client share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Graphs that are stored, as far as we know: another may have rolled back what it stored.
+    graphs: Mutex<HashMap<Fingerprint, i64>>,
+    /// Ids for runs to come.
+    ids: Mutex<Vec<i64>>,
+}
+
+impl Client {
+    /// A client on a pool of yours.
+    pub fn new(pool: PgPool) -> Self {
+        Self {
+            jobs: jobs::Client::new(pool),
+            shared: Arc::default(),
+        }
+    }
+
+    /// A client on a pool of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be reached.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Ok(Self::new(PgPool::connect(url).await?))
+    }
+
+    /// Starts a run when awaited; what is different about it can be said before.
+    ///
+    /// The run, its steps and the jobs of the first ones appear together.
+    pub fn start<R: IntoRun>(&self, run: R) -> Start<'_, R::Output> {
+        Start::new(self, Target::Pool(self.pool()), run.into_run())
+    }
+
+    /// The same inside a transaction of yours: the run is there when that is committed, and never was
+    /// when it is not. A key that another open transaction has taken is waited for.
+    pub fn start_in<'a, R: IntoRun>(
+        &self,
+        tx: &'a mut PgConnection,
+        run: R,
+    ) -> Start<'a, R::Output> {
+        Start::new(self, Target::Connection(tx), run.into_run())
+    }
+
+    /// Starts many runs in one transaction, all of them or none.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake in any of them, before anything is written.
+    pub async fn start_many<I, O>(&self, runs: I) -> Result<Vec<Run<O>>>
+    where
+        I: IntoIterator<Item: IntoRun<Output = O>>,
+    {
+        let runs = runs.into_iter().map(IntoRun::into_run).collect();
+        start(self, Target::Pool(self.pool()), runs).await
+    }
+
+    /// The same inside a transaction of yours.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake in any of them, before anything is written.
+    pub async fn start_many_in<I, O>(&self, tx: &mut PgConnection, runs: I) -> Result<Vec<Run<O>>>
+    where
+        I: IntoIterator<Item: IntoRun<Output = O>>,
+    {
+        let runs = runs.into_iter().map(IntoRun::into_run).collect();
+        start(self, Target::Connection(tx), runs).await
+    }
+}
+
+impl std::ops::Deref for Client {
+    type Target = jobs::Client;
+
+    fn deref(&self) -> &jobs::Client {
+        &self.jobs
+    }
+}

@@ -1,0 +1,125 @@
+//! What a step is given: put together from what stands before it, each element on its own.
+
+use jobs::{Claimed, Given, Input};
+
+use crate::declare::Failure;
+use crate::graph::spec::Shape;
+
+/// A step's inputs together may be this large.
+const LIMIT: usize = 16 << 20;
+
+/// What the database says of a step that is about to run.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    pub(super) params: Option<String>,
+    pub(super) options: Option<String>,
+    pub(super) shape: Option<String>,
+    pub(super) takes: Option<Vec<String>>,
+    pub(super) outputs: Option<Vec<Option<String>>>,
+    pub(super) failed: Option<Vec<Option<String>>>,
+    pub(super) classes: Option<Vec<Option<String>>>,
+    pub(super) messages: Option<Vec<Option<String>>>,
+}
+
+/// A step whose run is not there: somebody has deleted it.
+pub(super) fn lost(job: &mut Claimed) {
+    job.input = Input::Refused(
+        "RunDeleted".to_owned(),
+        format!(
+            "job {} is a step of run {}, which is not there any more",
+            job.id,
+            super::run_of(job.id)
+        ),
+    );
+}
+
+impl Row {
+    /// Gives the job its data, its options and its input.
+    pub(super) fn fill(self, job: &mut Claimed) {
+        job.args = self.params.clone().unwrap_or_else(|| "null".to_owned());
+        job.options.clone_from(&self.options);
+        job.input = self.input();
+    }
+
+    fn input(self) -> Input {
+        let size: usize = self.outputs.iter().flatten().flatten().map(String::len).sum();
+        if size > LIMIT {
+            return Input::Refused(
+                "InputTooLarge".to_owned(),
+                format!(
+                    "what stands before the step gives it {size} bytes, and {LIMIT} is the limit: \
+                     store it elsewhere and pass references to it"
+                ),
+            );
+        }
+        let shape = match self.shape.as_deref().map(serde_json::from_str::<Shape>) {
+            None => None,
+            Some(Ok(shape)) => Some(shape),
+            Some(Err(error)) => {
+                return Input::Refused(
+                    "Undecodable".to_owned(),
+                    format!("the stored shape of the step's input does not decode: {error}"),
+                );
+            }
+        };
+        let mut elements = self.elements().into_iter();
+        match shape {
+            Some(shape) => Input::Given(shaped(&shape, &mut elements)),
+            None if elements.len() == 0 => Input::None,
+            None if elements.len() == 1 => elements.next().map_or(Input::None, Input::Given),
+            None => Input::Given(Given::Many(elements.collect())),
+        }
+    }
+
+    fn elements(self) -> Vec<Given> {
+        let count = self.takes.as_ref().map_or(0, Vec::len);
+        let column = |column: Option<Vec<Option<String>>>| {
+            let mut column = column.unwrap_or_default();
+            column.resize(count, None);
+            column.into_iter()
+        };
+        let (mut outputs, mut failed) = (column(self.outputs), column(self.failed));
+        let (mut classes, mut messages) = (column(self.classes), column(self.messages));
+        let mut next = |takes: &str| {
+            let output = outputs.next().flatten();
+            let failure = failed.next().flatten().map(|step| Failure {
+                step,
+                class: classes.next().flatten().unwrap_or_default(),
+                message: messages.next().flatten().unwrap_or_default(),
+            });
+            if failure.is_none() {
+                classes.next();
+                messages.next();
+            }
+            element(takes, output, failure)
+        };
+        self.takes
+            .unwrap_or_default()
+            .iter()
+            .map(|takes| next(takes))
+            .collect()
+    }
+}
+
+fn element(takes: &str, output: Option<String>, failure: Option<Failure>) -> Given {
+    let json = |failure: &Failure| serde_json::to_string(failure).unwrap_or_default();
+    match (takes, failure, output) {
+        ("outcome", Some(failure), _) => Given::Value(format!(r#"{{"Err":{}}}"#, json(&failure))),
+        ("outcome", None, Some(output)) => Given::Value(format!(r#"{{"Ok":{output}}}"#)),
+        ("failure", Some(failure), _) => Given::Value(json(&failure)),
+        ("failure", None, _) => Given::Absent,
+        (_, _, Some(output)) => Given::Value(output),
+        (_, _, None) => Given::Absent,
+    }
+}
+
+/// Lays elements out as the job takes them.
+fn shaped(shape: &Shape, elements: &mut impl Iterator<Item = Given>) -> Given {
+    match shape {
+        Shape::One => elements.next().unwrap_or(Given::Absent),
+        Shape::List(count) => Given::Many(elements.take(*count as usize).collect()),
+        Shape::Tuple(shapes) => {
+            Given::Many(shapes.iter().map(|shape| shaped(shape, elements)).collect())
+        }
+    }
+}

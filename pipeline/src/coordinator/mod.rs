@@ -1,0 +1,254 @@
+//! The coordinator: moves runs on when attempts of their steps end.
+//!
+//! It has no process of its own. Every worker carries one, as a user of the engine's seams: it locks the
+//! runs before anything is read, advances them in the transaction that ends the attempts, and reads
+//! what steps are given when they are claimed. What the transitions are is told in SQL: see
+//! `migrations/0012_advance.sql`.
+
+mod input;
+mod store;
+
+use std::collections::{HashMap, HashSet};
+
+use futures_util::future::BoxFuture;
+use jobs::{Came, Claimed, End, LoadInput, News, Offer, Settle, Settled};
+use sqlx::PgConnection;
+
+pub(crate) use store::{kind_name, store};
+
+/// The channel on which ended runs are told.
+pub(crate) const CHANNEL: &str = "pipeline_runs";
+/// So many ids fit into one notification, which holds less than 8,000 bytes.
+const NEWS: usize = 350;
+
+/// The id of a step's job, and of its batch.
+pub(crate) fn step_id(run: i64, no: u32) -> i64 {
+    (run << 18) + 2 * i64::from(no)
+}
+
+/// The run that a step's job belongs to.
+pub(crate) fn run_of(job: i64) -> i64 {
+    job >> 18
+}
+
+/// The step's number in its graph.
+pub(crate) fn no_of(job: i64) -> u32 {
+    u32::try_from((job & 0x3_FFFF) >> 1).unwrap_or(0)
+}
+
+/// The columns of `pipeline.inputs_v1` in a row of any query that has them.
+macro_rules! given {
+    ($row:ident) => {
+        input::Row {
+            params: $row.params,
+            options: $row.options,
+            shape: $row.shape,
+            takes: $row.takes,
+            outputs: $row.outputs,
+            failed: $row.failed,
+            classes: $row.classes,
+            messages: $row.messages,
+        }
+    };
+}
+
+/// Moves runs on.
+#[derive(Debug)]
+pub(crate) struct Coordinator;
+
+impl Settle for Coordinator {
+    fn row(&self, end: &End) -> Option<i64> {
+        (end.is_step() && end.may_be_last()).then(|| run_of(end.job()))
+    }
+
+    fn takes_steps(&self) -> bool {
+        true
+    }
+
+    fn lock<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        ends: &'a [&'a End],
+        wait: bool,
+    ) -> BoxFuture<'a, Result<Vec<bool>, sqlx::Error>> {
+        Box::pin(async move {
+            let mut runs: Vec<i64> = ends.iter().filter_map(|end| self.row(end)).collect();
+            runs.sort_unstable();
+            runs.dedup();
+            if wait {
+                sqlx::query_file_scalar!("src/sql/runs_lock_wait.sql", &runs)
+                    .fetch_all(connection)
+                    .await?;
+                // What is not there any more holds nobody up.
+                return Ok(vec![true; ends.len()]);
+            }
+            let locked: HashSet<i64> = sqlx::query_file_scalar!("src/sql/runs_lock.sql", &runs)
+                .fetch_all(connection)
+                .await?
+                .into_iter()
+                .collect();
+            let is_locked = |end: &&End| self.row(end).is_some_and(|run| locked.contains(&run));
+            Ok(ends.iter().map(is_locked).collect())
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        ends: &'a [(&'a End, Came)],
+        offer: &'a Offer,
+    ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
+        Box::pin(async move {
+            let last: Vec<&(&End, Came)> =
+                ends.iter().filter(|(_, came)| *came != Came::Back).collect();
+            if last.is_empty() {
+                return Ok(Settled::default());
+            }
+            let end = Ends::of(&last);
+            let patterns: Vec<&str> = offer.lines.iter().map(|it| it.pattern.as_str()).collect();
+            let free: Vec<i32> = offer.lines.iter().map(|it| it.free).collect();
+            let floors: Vec<i16> = offer.lines.iter().map(|it| it.floor).collect();
+            let rows = sqlx::query_file!(
+                "src/sql/advance.sql",
+                &end.ids,
+                &end.tokens,
+                &end.attempts,
+                &end.came,
+                &end.ran as &[Option<i32>],
+                &end.outputs as &[Option<&str>],
+                &end.classes as &[Option<&str>],
+                &end.messages as &[Option<&str>],
+                offer.worker,
+                &patterns as &[&str],
+                &free,
+                &floors,
+                &offer.kinds,
+            )
+            .fetch_all(connection)
+            .await?;
+            let mut settled = Settled::default();
+            let mut tokens: HashMap<i64, i64> = HashMap::new();
+            for (at, row) in rows.into_iter().enumerate() {
+                if at == 0 {
+                    let started = row.started.unwrap_or_default().into_iter();
+                    tokens = started.zip(row.tokens.unwrap_or_default()).collect();
+                    settled.queues = row.queues.unwrap_or_default();
+                    settled.news = news(&row.over.unwrap_or_default());
+                }
+                let (Some(id), Some(kind), Some(queue)) = (row.id, row.kind, row.queue) else {
+                    continue;
+                };
+                let Some(token) = tokens.get(&id) else {
+                    continue;
+                };
+                let mut job = Claimed::handed_over(id, *token, kind, queue);
+                job.priority = row.priority.unwrap_or(0);
+                job.attempts = row.attempts.unwrap_or(1);
+                job.lease_ms = row.lease_ms.unwrap_or(1_000);
+                let given = given!(row);
+                given.fill(&mut job);
+                settled.started.push(job);
+            }
+            Ok(settled)
+        })
+    }
+}
+
+/// Ends of attempts, a column each.
+struct Ends<'a> {
+    ids: Vec<i64>,
+    tokens: Vec<i64>,
+    attempts: Vec<i16>,
+    came: Vec<i16>,
+    ran: Vec<Option<i32>>,
+    outputs: Vec<Option<&'a str>>,
+    classes: Vec<Option<&'a str>>,
+    messages: Vec<Option<&'a str>>,
+}
+
+impl<'a> Ends<'a> {
+    fn of(ends: &[&'a (&'a End, Came)]) -> Self {
+        let came = |end: &End, came: Came| match came {
+            Came::Failed => 1,
+            _ if end.halts() => 2,
+            _ => 0,
+        };
+        Self {
+            ids: ends.iter().map(|(end, _)| end.job()).collect(),
+            tokens: ends.iter().map(|(end, _)| end.token()).collect(),
+            attempts: ends.iter().map(|(end, _)| end.attempt()).collect(),
+            came: ends.iter().map(|(end, how)| came(end, *how)).collect(),
+            ran: ends
+                .iter()
+                .map(|(end, _)| end.ran().and_then(|ran| i32::try_from(ran.as_millis()).ok()))
+                .collect(),
+            outputs: ends
+                .iter()
+                .map(|(end, _)| end.output().map(|output| output.get()))
+                .collect(),
+            classes: ends.iter().map(|(end, _)| Some(end.error()?.0)).collect(),
+            messages: ends.iter().map(|(end, _)| Some(end.error()?.1)).collect(),
+        }
+    }
+}
+
+/// Tells of ended runs.
+pub(crate) fn news(runs: &[i64]) -> Vec<News> {
+    let text = |runs: &[i64]| {
+        let ids: Vec<String> = runs.iter().map(i64::to_string).collect();
+        News {
+            channel: CHANNEL,
+            text: ids.join(","),
+        }
+    };
+    runs.chunks(NEWS).map(text).collect()
+}
+
+impl LoadInput for Coordinator {
+    fn load<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        claimed: &'a mut [Claimed],
+    ) -> BoxFuture<'a, Result<(), sqlx::Error>> {
+        Box::pin(async move {
+            let ids: Vec<i64> = claimed
+                .iter()
+                .filter(|job| job.is_step())
+                .map(|job| job.id)
+                .collect();
+            if ids.is_empty() {
+                return Ok(());
+            }
+            let rows = sqlx::query_file!("src/sql/inputs.sql", &ids)
+                .fetch_all(connection)
+                .await?;
+            let mut given: HashMap<i64, input::Row> = rows
+                .into_iter()
+                .map(|row| {
+                    let id = row.id;
+                    (id, given!(row))
+                })
+                .collect();
+            for job in claimed.iter_mut().filter(|job| job.is_step()) {
+                match given.remove(&job.id) {
+                    Some(given) => given.fill(job),
+                    None => input::lost(job),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_has_the_id_that_its_run_and_its_place_give_it() {
+        for (run, no) in [(1, 0), (1, 1), (7, 99_999), (1 << 40, 131_071)] {
+            let id = step_id(run, no);
+            assert_eq!((run_of(id), no_of(id), id % 2), (run, no, 0), "{run} {no}");
+        }
+    }
+}

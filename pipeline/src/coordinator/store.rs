@@ -1,0 +1,171 @@
+//! A graph on its way into the database.
+
+use serde::Serialize;
+use sqlx::PgConnection;
+
+use crate::graph::spec::{Shape, StepKind, Strategy, Takes};
+use crate::graph::{Graph, Node};
+
+#[derive(Serialize)]
+struct NodeRow<'g> {
+    no: u32,
+    waits: usize,
+    lease_ms: Option<u64>,
+    delay_ms: u64,
+    version: Option<u32>,
+    branch: Option<u32>,
+    priority: Option<i16>,
+    attempts: Option<u16>,
+    kind: &'static str,
+    strategy: Strategy,
+    is_any: bool,
+    optional: bool,
+    exempt: bool,
+    key: &'g str,
+    job: Option<&'g str>,
+    queue: Option<&'g str>,
+    options: Option<OptionsRow>,
+    input: Option<&'g Shape>,
+    arms: Option<&'g [String]>,
+    returns: Option<Vec<Option<u32>>>,
+}
+
+/// As a worker reads them from the queue.
+#[derive(Serialize)]
+struct OptionsRow {
+    backoff: jobs::Backoff,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct EdgeRow {
+    up: u32,
+    down: u32,
+    pos: usize,
+    takes: Takes,
+}
+
+#[derive(Serialize)]
+struct ArmRow {
+    branch: u32,
+    arm: u32,
+    no: u32,
+}
+
+/// What a kind of node is called in the database.
+pub(crate) fn kind_name(kind: &StepKind) -> &'static str {
+    match kind {
+        StepKind::Job { .. } => "job",
+        StepKind::Branch { .. } => "branch",
+        StepKind::Merge { .. } => "merge",
+        StepKind::Barrier => "barrier",
+        StepKind::Each { .. } => "each",
+        StepKind::Child { .. } => "child",
+        StepKind::Timer { .. } => "timer",
+        StepKind::Signal { .. } => "signal",
+    }
+}
+
+/// Stores a graph unless it is there, and returns its id.
+pub(crate) async fn store(
+    connection: &mut PgConnection,
+    graph: &Graph,
+) -> Result<i64, sqlx::Error> {
+    let nodes: Vec<NodeRow<'_>> = graph.nodes().map(|node| row(graph, node)).collect();
+    let mut edges = Vec::new();
+    let mut arms = Vec::new();
+    for node in graph.nodes() {
+        for (pos, up) in node.upstream().iter().enumerate() {
+            edges.push(EdgeRow {
+                up: up.no,
+                down: node.no(),
+                pos,
+                takes: up.takes,
+            });
+        }
+        for arm in node.arms() {
+            arms.push(ArmRow {
+                branch: arm.branch,
+                arm: arm.index,
+                no: node.no(),
+            });
+        }
+    }
+    let deadline = graph
+        .spec()
+        .deadline_ms
+        .map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+    let fingerprint = graph.fingerprint();
+    sqlx::query_file_scalar!(
+        "src/sql/store_graph.sql",
+        fingerprint.as_bytes(),
+        graph.name(),
+        deadline,
+        graph.to_json(),
+        json(&nodes),
+        json(&edges),
+        json(&arms),
+    )
+    .fetch_one(connection)
+    .await
+}
+
+/// Numbers, names and lists of them: there is nothing in these that JSON cannot hold.
+fn json(rows: &impl Serialize) -> String {
+    serde_json::to_string(rows).unwrap_or_default()
+}
+
+fn row<'g>(graph: &'g Graph, node: Node<'g>) -> NodeRow<'g> {
+    let options = node.options();
+    let (job, version) = match node.kind() {
+        StepKind::Job { job, version }
+        | StepKind::Branch { job, version, .. }
+        | StepKind::Each { job, version, .. } => (Some(job.as_str()), Some(*version)),
+        _ => (None, None),
+    };
+    let (branch, returns) = match node.kind() {
+        StepKind::Merge { branch, values } => {
+            let branch = graph.find(branch);
+            let arms = branch.map_or(&[][..], |branch| match branch.kind() {
+                StepKind::Branch { arms, .. } => arms,
+                _ => &[],
+            });
+            let returned = |arm: &String| {
+                let (_, key) = values.iter().find(|(name, _)| name == arm)?;
+                graph.find(key).map(Node::no)
+            };
+            (branch.map(Node::no), Some(arms.iter().map(returned).collect()))
+        }
+        _ => (None, None),
+    };
+    let arms = match node.kind() {
+        StepKind::Branch { arms, .. } => Some(arms.as_slice()),
+        _ => None,
+    };
+    NodeRow {
+        no: node.no(),
+        waits: node.upstream().len(),
+        lease_ms: options.map(|options| options.lease_ms),
+        delay_ms: options.map_or(0, |options| options.delay_ms),
+        version,
+        branch,
+        priority: options.map(|options| options.priority),
+        attempts: options.map(|options| options.attempts),
+        kind: kind_name(node.kind()),
+        strategy: node.strategy(),
+        is_any: node.join() == crate::graph::spec::Join::Any,
+        optional: node.is_optional(),
+        exempt: node.is_exempt_from_halt(),
+        key: node.key(),
+        job,
+        queue: options.map(|options| options.queue.as_str()),
+        options: options.map(|options| OptionsRow {
+            backoff: options.backoff,
+            timeout_ms: options.timeout_ms,
+        }),
+        input: node.step().input.as_ref(),
+        arms,
+        returns,
+    }
+}

@@ -1,0 +1,159 @@
+use crate::Invalid;
+
+/// What a call into this crate returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong, each with what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The database refused, or could not be reached.
+    #[error("database error: {0}")]
+    Database(#[from] sqlx::Error),
+
+    /// What the layer of jobs refused.
+    #[error(transparent)]
+    Jobs(#[from] jobs::Error),
+
+    /// A pipeline that cannot run.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+
+    /// A kind of step that is declared but cannot run yet.
+    #[error(
+        "step `{step}` of `{pipeline}` is a {kind}, which cannot be run yet: use a job in its place"
+    )]
+    NotRunnable {
+        /// The pipeline.
+        pipeline: String,
+        /// The step.
+        step: String,
+        /// What it is.
+        kind: &'static str,
+    },
+
+    /// The key belongs to a run with other params.
+    #[error(
+        "run {run} of `{pipeline}` was started with the key `{key}` and other params: use another \
+         key, or the same params"
+    )]
+    KeyConflict {
+        /// The pipeline.
+        pipeline: String,
+        /// The key.
+        key: String,
+        /// The run that has it.
+        run: i64,
+    },
+
+    /// More than is stored.
+    #[error(
+        "{size} bytes are too many for the {what} of `{of}`: {limit} is the limit; store it \
+         elsewhere and pass a reference to it"
+    )]
+    TooLarge {
+        /// Whose.
+        of: String,
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        size: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+
+    /// The one character that Postgres cannot store.
+    #[error(
+        "there is a NUL character in the {what} of `{of}`, which Postgres cannot store: remove it, \
+         or encode it"
+    )]
+    HasNul {
+        /// Whose.
+        of: String,
+        /// What holds it.
+        what: &'static str,
+    },
+
+    /// A word that says nothing.
+    #[error("the {what} of a run of `{pipeline}` is empty: give it a value, or leave it out")]
+    Empty {
+        /// The pipeline.
+        pipeline: String,
+        /// Which.
+        what: &'static str,
+    },
+
+    /// More tags than a run can have.
+    #[error("{count} tags for a run of `{pipeline}`, and {limit} is the limit: leave some out")]
+    TooManyTags {
+        /// The pipeline.
+        pipeline: String,
+        /// How many were given.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+
+    /// More runs or steps than one call takes.
+    #[error("{count} {what} in one call, and {limit} is the limit: start them in several")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many were given.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+
+    /// There is no such run.
+    #[error("there is no run {0}: it has never been, or it was deleted")]
+    NoRun(i64),
+
+    /// There is no such step.
+    #[error("run {run} of `{pipeline}` has no step `{step}`: it has {known}")]
+    NoStep {
+        /// The run.
+        run: i64,
+        /// Its pipeline.
+        pipeline: String,
+        /// What was asked for.
+        step: String,
+        /// The steps it has.
+        known: String,
+    },
+
+    /// There is nothing to return.
+    #[error("step `{step}` of run {run} is {status}: it has no output")]
+    NoOutput {
+        /// The run.
+        run: i64,
+        /// The step.
+        step: String,
+        /// Its status.
+        status: crate::StepStatus,
+    },
+
+    /// What is stored is not what was asked for.
+    #[error("the output of step `{step}` of run {run} does not decode at `{path}`: {source}")]
+    Undecodable {
+        /// The run.
+        run: i64,
+        /// The step.
+        step: String,
+        /// Where.
+        path: String,
+        /// What serde said.
+        source: serde_json::Error,
+    },
+
+    /// The run did not end in time.
+    #[error("run {run} has not ended within {limit:?}: it is {status}; wait longer, or look at its steps")]
+    Timeout {
+        /// The run.
+        run: i64,
+        /// How long was waited.
+        limit: std::time::Duration,
+        /// Its status.
+        status: crate::RunStatus,
+    },
+}

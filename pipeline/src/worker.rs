@@ -1,0 +1,152 @@
+//! A process that runs jobs and steps.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobs::{Envelope, Jobs, JobsBackend, Performer};
+use sqlx::PgPool;
+
+use crate::Result;
+use crate::coordinator::Coordinator;
+
+/// A process that runs jobs and the steps of runs, and moves runs on; run as many as you like.
+///
+/// It is a [`jobs::Worker`] that carries the coordinator.
+///
+/// ```no_run
+/// # use pipeline::{Worker, jobs::{self, Job, Perform, Context, JobError, shutdown_signal}};
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, Job)]
+/// # struct Download { video: i64 }
+/// # impl Perform for Download {
+/// #     type Input = ();
+/// #     type Output = ();
+/// #     async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> { Ok(()) }
+/// # }
+/// # async fn example(pool: sqlx::PgPool) -> pipeline::Result<()> {
+/// Worker::new(pool)
+///     .register::<Download>()
+///     .queue("default", 32)
+///     .run_until(shutdown_signal())
+///     .await
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a worker does nothing until it is run"]
+pub struct Worker(jobs::Worker);
+
+macro_rules! same {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*);)*) => {
+        $($(#[$doc])*
+        pub fn $name(self, $($arg: $type),*) -> Self {
+            Self(self.0.$name($($arg),*))
+        })*
+    };
+}
+
+impl Worker {
+    /// A worker on the pool's database. It serves no queue yet and knows no job type.
+    pub fn new(pool: PgPool) -> Self {
+        let coordinator = Arc::new(Coordinator);
+        Self(
+            jobs::Worker::new(pool)
+                .settle(coordinator.clone())
+                .load_input(coordinator),
+        )
+    }
+
+    /// Knows how to perform this job type, or each of a tuple of them.
+    pub fn register<J: Jobs>(self) -> Self {
+        Self(self.0.register::<J>())
+    }
+
+    /// Gives jobs this value: [`Context::data`](jobs::Context::data) returns it.
+    pub fn data<T: Send + Sync + 'static>(self, value: T) -> Self {
+        Self(self.0.data(value))
+    }
+
+    same! {
+        /// Serves a queue with this many slots: so many of its jobs run here at a time. `media.*`
+        /// stands for all queues whose names begin so, which share the slots.
+        queue(pattern: impl Into<String>, slots: u32);
+        /// Takes only jobs of this type, or of types whose names begin so (`billing.*`). Said several
+        /// times, takes any of them.
+        only(pattern: impl Into<String>);
+        /// The name it is listed under. By default the host's name and the process's number.
+        name(name: impl Into<String>);
+        /// Keeps jobs that have succeeded; by default they are deleted with their end. What steps
+        /// returned is kept with their runs in any case.
+        keep_succeeded(keep: bool);
+        /// How long running jobs have when the worker is to stop (25 s by default). Then they are
+        /// handed back, which costs them no attempt.
+        grace(grace: Duration);
+        /// How often to look for work that no notification told of (every second by default).
+        poll(poll: Duration);
+        /// After how long a job whose type no live worker knows has failed (10 minutes by default).
+        unknown_after(wait: Duration);
+        /// The most ends in one transaction (5,000 by default).
+        #[doc(hidden)]
+        group(ends: usize);
+        /// Watches the engine; for tests.
+        #[doc(hidden)]
+        probe(probe: Arc<dyn jobs::Probe>);
+    }
+
+    /// Runs until the future ends; then stops claiming, gives running jobs their grace, hands the
+    /// rest back, and returns when all of that is written down.
+    ///
+    /// # Errors
+    ///
+    /// What was wrong with how it was set up, before it runs. A database that cannot be reached is
+    /// no error: the worker waits for it.
+    pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        Ok(self.0.run_until(stop).await?)
+    }
+
+    /// Runs for ever.
+    ///
+    /// # Errors
+    ///
+    /// See [`run_until`](Self::run_until).
+    pub async fn run(self) -> Result<()> {
+        Ok(self.0.run().await?)
+    }
+
+    /// The worker's name, its apalis backend and its service: see
+    /// [`jobs::Worker::into_backend`].
+    ///
+    /// # Errors
+    ///
+    /// What was wrong with how it was set up.
+    pub fn into_backend(self) -> Result<(String, JobsBackend, Performer)> {
+        Ok(self.0.into_backend()?)
+    }
+
+    /// The same worker as the layer of jobs has it: see [`jobs::Worker::into_parts`].
+    pub fn into_jobs(self) -> jobs::Worker {
+        self.0
+    }
+}
+
+/// What a step can know of its run.
+pub trait StepContext {
+    /// The run that this job is a step of.
+    fn run(&self) -> Option<i64>;
+}
+
+impl StepContext for jobs::Context {
+    fn run(&self) -> Option<i64> {
+        step(self.id())
+    }
+}
+
+impl StepContext for Envelope {
+    fn run(&self) -> Option<i64> {
+        step(self.id())
+    }
+}
+
+fn step(job: i64) -> Option<i64> {
+    (job % 2 == 0).then(|| crate::coordinator::run_of(job))
+}

@@ -1,0 +1,3 @@
+//! Runs: started, moved on, ended.
+
+mod shapes;
