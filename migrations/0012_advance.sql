@@ -17,9 +17,9 @@ create function pipeline.advance_v1(
     out over bigint[]           -- runs that have ended
 )
 language plpgsql
--- The plan is always a walk along primary keys from what has ended.
+-- The plan is always a walk along primary keys from what has ended; also in what is called from here.
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
-set enable_mergejoin to off
+set enable_mergejoin to off set jit to off
 as $$
 declare
     v_now timestamptz := pipeline.now();
@@ -229,8 +229,6 @@ create function pipeline.enqueue_steps_v1(
     out queues text[], out started bigint[], out tokens bigint[]
 )
 language plpgsql
-set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
-set enable_mergejoin to off
 as $$
 declare
     v_now timestamptz := pipeline.now();
@@ -283,8 +281,6 @@ create function pipeline.count_ends_v1(
     p_runs bigint[], p_nos integer[], p_go_runs bigint[], p_go_nos integer[], p_halted bigint[]
 ) returns bigint[]
 language plpgsql
-set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
-set enable_mergejoin to off
 as $$
 declare
     v_now timestamptz := pipeline.now();
@@ -347,8 +343,6 @@ create function pipeline.final_status_v1(
     p_run bigint, p_graph bigint, p_status pipeline.run_status, p_halt boolean
 ) returns pipeline.run_status
 language plpgsql stable
-set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
-set enable_mergejoin to off
 as $$
 declare
     v_live bigint;

@@ -10,7 +10,7 @@ create function pipeline.inputs_v1(p_ids bigint[]) returns table (
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
-set enable_mergejoin to off
+set enable_mergejoin to off set jit to off
 as $$
 #variable_conflict use_column
 begin

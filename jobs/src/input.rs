@@ -111,8 +111,7 @@ mod tests {
     }
 
     fn decoded<T: DeserializeOwned>(given: Given) -> Result<T, String> {
-        given
-            .decode().map_err(|error| error.to_string())
+        given.decode().map_err(|error| error.to_string())
     }
 
     #[test]

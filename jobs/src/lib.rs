@@ -40,7 +40,9 @@ pub use backend::{Claimed, Envelope, JobsBackend};
 pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
 pub use client::Client;
 pub use context::{Context, MissingData};
-pub use engine::{Came, Chore, End, LoadInput, Moment, News, Offer, Offered, Probe, Settle, Settled};
+pub use engine::{
+    Came, Chore, End, LoadInput, Moment, News, Offer, Offered, Probe, Settle, Settled,
+};
 pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
 pub use failure::JobError;

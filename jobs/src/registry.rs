@@ -197,9 +197,7 @@ fn input<T: DeserializeOwned + 'static>(input: &Input) -> Result<T, JobError> {
         _ if TypeId::of::<T>() == TypeId::of::<()>() => decode("null", "input"),
         Input::None => decode("null", "input"),
         Input::Json(json) => decode(json, "input"),
-        Input::Given(given) => given
-            .decode()
-            .map_err(|error| undecodable("input", &error)),
+        Input::Given(given) => given.decode().map_err(|error| undecodable("input", &error)),
     }
 }
 

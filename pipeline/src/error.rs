@@ -147,7 +147,9 @@ pub enum Error {
     },
 
     /// The run did not end in time.
-    #[error("run {run} has not ended within {limit:?}: it is {status}; wait longer, or look at its steps")]
+    #[error(
+        "run {run} has not ended within {limit:?}: it is {status}; wait longer, or look at its steps"
+    )]
     Timeout {
         /// The run.
         run: i64,

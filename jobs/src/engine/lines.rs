@@ -85,7 +85,9 @@ impl Line {
     /// A claim took all there was, or as much as it might: then this was the last of it.
     pub(crate) fn claimed(&self, last: Option<(i16, Duration)>) {
         let head = last.map(|(priority, waited)| Head {
-            since: Instant::now().checked_sub(waited).unwrap_or_else(Instant::now),
+            since: Instant::now()
+                .checked_sub(waited)
+                .unwrap_or_else(Instant::now),
             priority,
         });
         *self.head.lock() = head;

@@ -12,7 +12,7 @@ const CONNECTIONS: u32 = 6;
 /// No statement of the engine's takes this long unless something is wrong.
 const STATEMENT: &str = "set statement_timeout to '30s'; set lock_timeout to '10s'; \
                          set idle_in_transaction_session_timeout to '60s'; \
-                         set default_transaction_isolation to 'read committed'";
+                         set default_transaction_isolation to 'read committed'; set jit to off";
 
 /// A little longer, so that the server is the one to say so if it can.
 const CALL: Duration = Duration::from_secs(35);

@@ -110,9 +110,14 @@ async fn tick(
     connection: &mut PgConnection,
     patterns: &[String],
 ) -> Result<Option<Duration>, sqlx::Error> {
-    let row = sqlx::query_file!("src/sql/tick.sql", shared.worker(), patterns, shared.takes_steps())
-        .fetch_one(connection)
-        .await?;
+    let row = sqlx::query_file!(
+        "src/sql/tick.sql",
+        shared.worker(),
+        patterns,
+        shared.takes_steps()
+    )
+    .fetch_one(connection)
+    .await?;
     if row.ready.unwrap_or(false) {
         shared.wake_all();
     }

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, PgConnection};
 
-use super::{News, Offer, Offered, Shared};
 use super::ends::{Came, End, Verb, storable};
 use super::lines::{Line, Reserved};
 use super::link::{Link, Trouble};
 use super::probe::Moment;
 use super::recover::{confirmed, disown};
+use super::{News, Offer, Offered, Shared};
 use crate::Input;
 use crate::backend::Claimed;
 
@@ -362,11 +362,18 @@ async fn end(
     };
     done.stale = positions(row.stale);
     // Some fail only in the database, which then says why.
-    let said = row.classes.into_iter().flatten().zip(row.messages.into_iter().flatten());
+    let said = row
+        .classes
+        .into_iter()
+        .flatten()
+        .zip(row.messages.into_iter().flatten());
     for (ord, said) in row.failed.iter().flatten().zip(said) {
-        if let (Some(end), (Some(class), Some(message))) =
-            (usize::try_from(ord - 1).ok().and_then(|at| ends.get_mut(at)), said)
-        {
+        if let (Some(end), (Some(class), Some(message))) = (
+            usize::try_from(ord - 1)
+                .ok()
+                .and_then(|at| ends.get_mut(at)),
+            said,
+        ) {
             end.error = Some((class, message));
         }
     }
@@ -457,7 +464,10 @@ async fn claim(
         .filter(|at| reserved[*at].claims)
         .map(|at| Asked {
             at,
-            count: reserved[at].permits.num_permits().saturating_sub(seated(at)),
+            count: reserved[at]
+                .permits
+                .num_permits()
+                .saturating_sub(seated(at)),
             last: None,
         })
         .filter(|asked| asked.count > 0)

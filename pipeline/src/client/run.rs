@@ -34,6 +34,7 @@ impl<O> Run<O> {
         self.fresh
     }
 
+    #[allow(dead_code)]
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }

@@ -120,7 +120,12 @@ impl<O> NewRun<O> {
             }
         }
         for params in self.pipeline.callback_params() {
-            text(self.pipeline.name(), "callback's params", params, limits::DATA)?;
+            text(
+                self.pipeline.name(),
+                "callback's params",
+                params,
+                limits::DATA,
+            )?;
         }
         if let Some(params) = self.pipeline.own_params() {
             text(self.pipeline.name(), "params", params, limits::DATA)?;
@@ -452,7 +457,8 @@ impl<'a> Group<'a> {
         self.params.push(pipeline.own_params());
         self.callbacks
             .push((!callbacks.is_empty()).then(|| format!("[{}]", callbacks.join(","))));
-        self.hashes.push(run.key.as_ref().map(|_| run.params_hash()));
+        self.hashes
+            .push(run.key.as_ref().map(|_| run.params_hash()));
         self.keys.push(run.key.as_deref());
         self.actors.push(run.actor.as_deref());
         self.tags.push(

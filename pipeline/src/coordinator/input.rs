@@ -42,7 +42,13 @@ impl Row {
     }
 
     fn input(self) -> Input {
-        let size: usize = self.outputs.iter().flatten().flatten().map(String::len).sum();
+        let size: usize = self
+            .outputs
+            .iter()
+            .flatten()
+            .flatten()
+            .map(String::len)
+            .sum();
         if size > LIMIT {
             return Input::Refused(
                 "InputTooLarge".to_owned(),

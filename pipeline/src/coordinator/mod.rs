@@ -99,8 +99,10 @@ impl Settle for Coordinator {
         offer: &'a Offer,
     ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
         Box::pin(async move {
-            let last: Vec<&(&End, Came)> =
-                ends.iter().filter(|(_, came)| *came != Came::Back).collect();
+            let last: Vec<&(&End, Came)> = ends
+                .iter()
+                .filter(|(_, came)| *came != Came::Back)
+                .collect();
             if last.is_empty() {
                 return Ok(Settled::default());
             }
@@ -180,7 +182,10 @@ impl<'a> Ends<'a> {
             came: ends.iter().map(|(end, how)| came(end, *how)).collect(),
             ran: ends
                 .iter()
-                .map(|(end, _)| end.ran().and_then(|ran| i32::try_from(ran.as_millis()).ok()))
+                .map(|(end, _)| {
+                    end.ran()
+                        .and_then(|ran| i32::try_from(ran.as_millis()).ok())
+                })
                 .collect(),
             outputs: ends
                 .iter()

@@ -135,7 +135,10 @@ fn row<'g>(graph: &'g Graph, node: Node<'g>) -> NodeRow<'g> {
                 let (_, key) = values.iter().find(|(name, _)| name == arm)?;
                 graph.find(key).map(Node::no)
             };
-            (branch.map(Node::no), Some(arms.iter().map(returned).collect()))
+            (
+                branch.map(Node::no),
+                Some(arms.iter().map(returned).collect()),
+            )
         }
         _ => (None, None),
     };
