@@ -296,7 +296,7 @@ async fn a_dead_workers_job_is_taken_over_when_its_lease_has_run_out() {
         began(db, "a", 1).await;
         process.kill();
 
-        let lost = "select coalesce(cardinality(lost_ids), 0) from pipeline.tick_v1(0, '{}')";
+        let lost = "select coalesce(cardinality(lost_ids), 0) from pipeline.tick_v1(0, '{}', true)";
         db.move_clock_without_leases(Duration::from_secs(100)).await;
         assert_eq!(ask::<i32>(db, lost).await, 0);
         db.move_clock_without_leases(Duration::from_secs(101)).await;
