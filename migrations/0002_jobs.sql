@@ -91,6 +91,7 @@ create table pipeline.workers (
     pid        integer     not null,
     queues     jsonb       not null,               -- pattern and slots of each
     kinds      text[]      not null,               -- the job types it knows
+    versions   integer[]   not null,               -- and which version of each
     started_at timestamptz not null,
     seen_at    timestamptz not null,
     stopped_at timestamptz

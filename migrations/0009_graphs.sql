@@ -64,10 +64,25 @@ create table pipeline.arms (
     primary key (graph, branch, arm, no)
 );
 
+-- Jobs that a run fires when it ends.
+create table pipeline.callbacks (
+    graph    bigint   not null references pipeline.graphs on delete cascade,
+    pos      integer  not null,
+    lease_ms integer  not null,
+    version  integer  not null,
+    priority smallint not null,
+    attempts smallint not null,
+    fires    text     not null check (fires in ('complete', 'success', 'failure')),
+    job      text     not null,
+    queue    text collate "C" not null,
+    options  jsonb,
+    primary key (graph, pos)
+);
+
 -- Stores a graph unless it is there. Returns its id.
 create function pipeline.store_graph_v1(
     p_fingerprint bytea, p_pipeline text, p_deadline_ms bigint, p_spec json, p_nodes json,
-    p_edges json, p_arms json
+    p_edges json, p_arms json, p_callbacks json
 ) returns bigint
 language plpgsql as $$
 declare
@@ -105,5 +120,13 @@ begin
     insert into pipeline.arms (graph, branch, arm, no)
     select v_graph, a.branch, a.arm, a.no
     from json_to_recordset(p_arms) as a (branch integer, arm integer, no integer);
+    insert into pipeline.callbacks (graph, pos, lease_ms, version, priority, attempts, fires, job,
+                                    queue, options)
+    select v_graph, c.pos, c.lease_ms, c.version, c.priority, c.attempts, c.fires, c.job, c.queue,
+           c.options
+    from json_to_recordset(p_callbacks) as c (
+        pos integer, lease_ms integer, version integer, priority smallint, attempts smallint,
+        fires text, job text, queue text, options jsonb
+    );
     return v_graph;
 end $$;

@@ -19,6 +19,9 @@ create type pipeline.step_reason as enum (
     'run_skipped'       -- the run was
 );
 
+-- Why a run is being drained: the first reason counts.
+create type pipeline.drain as enum ('cancel', 'deadline');
+
 create sequence pipeline.run_ids;
 
 create table pipeline.runs (
@@ -28,6 +31,7 @@ create table pipeline.runs (
     started_at      timestamptz,                   -- of this round
     ended_at        timestamptz,
     deadline_at     timestamptz,
+    callbacks_dispatched_at timestamptz,           -- of this round
     rerun_of        bigint,
     live            integer             not null,  -- steps that have not ended
     events          integer             not null default 0, -- the number of the last one
@@ -35,6 +39,7 @@ create table pipeline.runs (
     status          pipeline.run_status not null,
     history         smallint            not null,  -- what is kept as events: 0 none, 1 runs, 2 steps, 3 all
     halt            boolean             not null default false, -- a step failed under Halt
+    drain           pipeline.drain,
     pipeline        text                not null,
     actor           text,
     idempotency_key text,
@@ -51,6 +56,8 @@ create index runs_by_time on pipeline.runs (created_at, id);
 create index runs_by_name on pipeline.runs (pipeline, created_at, id);
 create index runs_by_status on pipeline.runs (status, created_at, id);
 create index runs_by_tag on pipeline.runs using gin (tags) where tags is not null;
+create index runs_by_deadline on pipeline.runs (deadline_at)
+    where deadline_at is not null and status = 'running';
 create unique index runs_by_key on pipeline.runs (pipeline, idempotency_key)
     where idempotency_key is not null;
 
@@ -74,6 +81,31 @@ create table pipeline.steps (
     error_message text,
     primary key (run, no)
 ) with (fillfactor = 60);
+
+-- "After" between two runs.
+create table pipeline.chains (
+    up   bigint not null,
+    down bigint not null,
+    primary key (up, down)
+);
+create index chains_of on pipeline.chains (down, up);
+
+-- Callbacks that were enqueued: once in a round.
+create table pipeline.fired (
+    run   bigint  not null,
+    round integer not null,
+    pos   integer not null,
+    job   bigint  not null,
+    primary key (run, round, pos)
+);
+
+-- What was asked for in transactions that must not lock a run: taken up once they are committed.
+create table pipeline.requests (
+    id         bigint      primary key,
+    run        bigint      not null,
+    created_at timestamptz not null,
+    kind       text        not null check (kind in ('cancel', 'chain'))
+);
 
 -- What happened, in order: append only. `status` is that of the step, or without one the run's.
 create table pipeline.events (

@@ -1,11 +1,11 @@
 -- Starts runs of one graph: the runs, their steps and the jobs of the first ones appear together.
--- p_steps holds the params of all steps of all runs, end to end. Returns for each run its id and
--- `found`: null where it is new, true where its key leads to a run with the same params, false where
+-- p_steps holds the params of all steps of all runs, end to end; p_pending says which of them wait in
+-- a chain, whose edges the caller inserts. Returns for each run its id and `found`: null where it is new, true where its key leads to a run with the same params, false where
 -- that run has others. Returns nothing at all where the graph is not there.
 create function pipeline.start_v1(
     p_graph bigint, p_ids bigint[], p_history smallint[], p_params json[], p_callbacks json[],
     p_hashes bytea[], p_keys text[], p_actors text[], p_tags json[], p_rerun_of bigint[],
-    p_steps json[]
+    p_pending boolean[], p_steps json[]
 ) returns table (ord bigint, id bigint, found boolean)
 language plpgsql as $$
 #variable_conflict use_column
@@ -25,12 +25,15 @@ begin
     with fresh as (
         insert into pipeline.runs (id, graph, created_at, started_at, deadline_at, rerun_of, live,
                                    events, status, history, pipeline, actor, params, callbacks, tags)
-        select r.id, p_graph, v_now, v_now, v_now + v_graph.deadline_ms * interval '1 ms', r.rerun_of,
-               v_graph.size, (r.history > 0)::integer, 'running', r.history, v_graph.pipeline,
-               r.actor, r.params, r.callbacks,
+        select r.id, p_graph, v_now, case when not r.pending then v_now end,
+               case when not r.pending then v_now + v_graph.deadline_ms * interval '1 ms' end,
+               r.rerun_of, v_graph.size, (r.history > 0)::integer,
+               case when r.pending then 'pending' else 'running' end::pipeline.run_status, r.history,
+               v_graph.pipeline, r.actor, r.params, r.callbacks,
                (select array_agg(tag) from json_array_elements_text(r.tags) as tag)
-        from unnest(p_ids, p_history, p_params, p_callbacks, p_keys, p_actors, p_tags, p_rerun_of)
-             as r (id, history, params, callbacks, key, actor, tags, rerun_of)
+        from unnest(p_ids, p_history, p_params, p_callbacks, p_keys, p_actors, p_tags, p_rerun_of,
+                    p_pending)
+             as r (id, history, params, callbacks, key, actor, tags, rerun_of, pending)
         where r.key is null
         -- One that is there was sent before, and the answer was lost.
         on conflict (id) do nothing
@@ -45,8 +48,8 @@ begin
     for v_keyed in
         select r.*
         from unnest(p_ids, p_history, p_params, p_callbacks, p_hashes, p_keys, p_actors, p_tags,
-                    p_rerun_of) with ordinality
-             as r (id, history, params, callbacks, hash, key, actor, tags, rerun_of, ord)
+                    p_rerun_of, p_pending) with ordinality
+             as r (id, history, params, callbacks, hash, key, actor, tags, rerun_of, pending, ord)
         where r.key is not null
         order by r.key, r.ord
     loop
@@ -54,9 +57,12 @@ begin
             insert into pipeline.runs (id, graph, created_at, started_at, deadline_at, rerun_of, live,
                                        events, status, history, pipeline, actor, params, callbacks,
                                        tags, idempotency_key, params_hash)
-            values (v_keyed.id, p_graph, v_now, v_now,
-                    v_now + v_graph.deadline_ms * interval '1 ms', v_keyed.rerun_of, v_graph.size,
-                    (v_keyed.history > 0)::integer, 'running', v_keyed.history, v_graph.pipeline,
+            values (v_keyed.id, p_graph, v_now, case when not v_keyed.pending then v_now end,
+                    case when not v_keyed.pending
+                         then v_now + v_graph.deadline_ms * interval '1 ms' end,
+                    v_keyed.rerun_of, v_graph.size, (v_keyed.history > 0)::integer,
+                    case when v_keyed.pending then 'pending' else 'running' end::pipeline.run_status,
+                    v_keyed.history, v_graph.pipeline,
                     v_keyed.actor, v_keyed.params, v_keyed.callbacks,
                     (select array_agg(tag) from json_array_elements_text(v_keyed.tags) as tag),
                     v_keyed.key, v_keyed.hash)
@@ -84,29 +90,35 @@ begin
 
     insert into pipeline.steps (run, no, waits, status, enqueued_at, params)
     select s.run, s.no, n.waits,
-           case when n.waits = 0 then 'enqueued' else 'pending' end::pipeline.step_status,
-           case when n.waits = 0 then v_now end, s.params
+           case when n.waits = 0 and not s.pending then 'enqueued' else 'pending'
+           end::pipeline.step_status,
+           case when n.waits = 0 and not s.pending then v_now end, s.params
     from (
-        select p_ids[(e.at - 1) / v_graph.size + 1] as run, ((e.at - 1) % v_graph.size)::integer as no,
-               e.params
+        select p_ids[(e.at - 1) / v_graph.size + 1] as run,
+               p_pending[(e.at - 1) / v_graph.size + 1] as pending,
+               ((e.at - 1) % v_graph.size)::integer as no, e.params
         from unnest(p_steps) with ordinality as e (params, at)
     ) as s
     join pipeline.nodes n on n.graph = p_graph and n.no = s.no
     where s.run = any (v_new);
 
+    insert into pipeline.events (run, no, at, status)
+    select r.id, 1, v_now, case when r.pending then 'pending' else 'running' end
+    from unnest(p_ids, p_history, p_pending) as r (id, history, pending)
+    where r.history > 0 and r.id = any (v_new);
+
     insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
                                lease_ms, args)
-    select pipeline.step_id(run.id, n.no),
+    select pipeline.step_id(r.id, n.no),
            case when n.delay_ms > 0 then 'later' else 'ready' end::pipeline.job_status,
            v_now + n.delay_ms * interval '1 ms', v_now, n.job, n.queue, n.priority, n.attempts,
            n.lease_ms, 'null'
-    from unnest(v_new) as run (id)
-    join pipeline.nodes n on n.graph = p_graph and n.waits = 0;
-
-    insert into pipeline.events (run, no, at, status)
-    select r.id, 1, v_now, 'running'
-    from unnest(p_ids, p_history) as r (id, history)
-    where r.history > 0 and r.id = any (v_new);
+    from unnest(p_ids, p_pending) as r (id, pending)
+    join pipeline.nodes n on n.graph = p_graph and n.waits = 0
+    where not r.pending and r.id = any (v_new);
+    if not found then
+        return;
+    end if;
 
     for v_queue in
         select distinct n.queue from pipeline.nodes n where n.graph = p_graph and n.waits = 0

@@ -4,7 +4,10 @@
 --   0 succeeded  1 halted  2 skipped_by_branch  3 failed, ignored  4 failed  5 skipped  6 cancelled
 -- An edge is satisfied up to 3 and broken from 4 on; a failure edge is taken at 3 and 4.
 --
--- p_came: 0 succeeded, 1 failed for good, 2 succeeded after cx.halt()
+-- p_came: 0 succeeded, 1 failed for good, 2 succeeded after cx.halt(), 3 the last worker was lost;
+-- and of those that may be tried again: 4 after an error, 5 after a stop, a snooze, a lost worker.
+-- Rule 18: in a run that is being cancelled 3 and 5 are `cancelled`, 4 is `failed`; else 3 is `failed`,
+-- and what may be tried again is left alone.
 -- The worker's offer: free slots for each of its patterns, the lowest priority it starts at once, and
 -- the job types it knows.
 create function pipeline.advance_v1(
@@ -30,23 +33,17 @@ declare
     v_code smallint[];
     v_arm integer[];            -- of a branch: the arm it chose, -1 if none; null for other steps
     v_halting boolean[];        -- it failed under Halt
-    -- What has ended in all.
-    v_all_run bigint[] := '{}';
-    v_all_no integer[] := '{}';
-    -- What can start.
-    v_go_run bigint[] := '{}';
-    v_go_no integer[] := '{}';
-    v_go_graph bigint[] := '{}';
     v_halted bigint[];
     v_next record;
 begin
     with ended as (
         update pipeline.steps s
-        set status = case when e.came = 1 or not_an_arm then 'failed'
-                          when e.came = 2 then 'halted'
-                          else 'succeeded' end::pipeline.step_status,
+        set status = e.status,
+            reason = case when e.status = 'cancelled'
+                          then case e.drain when 'deadline' then 'deadline' else 'cancelled' end
+                     end::pipeline.step_reason,
             token = e.token, attempt = e.attempt, ran_ms = e.ran, ended_at = v_now,
-            output = case when e.came <> 1 and not not_an_arm then e.output end,
+            output = case when e.status in ('succeeded', 'halted') then e.output end,
             arm = e.arm,
             error_class = case when not_an_arm then 'NotAnArm' else e.class end,
             error_message = case
@@ -55,9 +52,15 @@ begin
                 else e.message
             end
         from (
-            select pipeline.run_of(e.id) as run, pipeline.no_of(e.id) as no, e.*, r.graph, n.kind,
-                   n.strategy, n.key, n.arms,
-                   chosen.arm, n.kind = 'branch' and e.came = 0 and chosen.arm is null as not_an_arm
+            select pipeline.run_of(e.id) as run, pipeline.no_of(e.id) as no, e.*, r.graph, r.drain,
+                   n.kind, n.strategy, n.key, n.arms, chosen.arm,
+                   n.kind = 'branch' and e.came = 0 and chosen.arm is null as not_an_arm,
+                   case when n.kind = 'branch' and e.came = 0 and chosen.arm is null then 'failed'
+                        when e.came = 0 then 'succeeded'
+                        when e.came = 2 then 'halted'
+                        when r.status = 'cancelling'
+                             and (e.came in (3, 5) or e.class = 'RunCancelled') then 'cancelled'
+                        else 'failed' end::pipeline.step_status as status
             from unnest(p_ids, p_tokens, p_attempts, p_came, p_ran, p_outputs, p_classes, p_messages)
                  as e (id, token, attempt, came, ran, output, class, message)
             join pipeline.runs r on r.id = pipeline.run_of(e.id)
@@ -68,10 +71,11 @@ begin
             ) as chosen
         ) as e
         where s.run = e.run and s.no = e.no and s.status = 'enqueued'
+          and (e.came <= 3 or e.drain is not null)
         returning s.run, s.no, e.graph, e.kind, e.strategy, s.status, s.arm
     )
     select coalesce(array_agg(run), '{}'), array_agg(no), array_agg(graph),
-           array_agg(case status when 'succeeded' then 0 when 'halted' then 1
+           array_agg(case status when 'succeeded' then 0 when 'halted' then 1 when 'cancelled' then 6
                                  else case strategy when 'ignore' then 3 else 4 end
                      end::smallint),
            array_agg(case when kind = 'branch' and status = 'succeeded' then arm end),
@@ -79,9 +83,12 @@ begin
     into v_run, v_no, v_graph, v_code, v_arm, v_halting
     from ended;
 
-    if 1 = any (p_came) then
+    -- Deliveries that are over, and those that would be tried again of a step that has ended.
+    if 1 = any (p_came) or 3 <= any (p_came) then
         delete from pipeline.jobs j
-        using unnest(p_ids, p_came) as e (id, came) where e.came = 1 and j.id = e.id;
+        using unnest(p_ids, p_came) as e (id, came)
+        join pipeline.steps s on s.run = pipeline.run_of(e.id) and s.no = pipeline.no_of(e.id)
+        where (e.came = 1 or e.came >= 3) and s.status <> 'enqueued' and j.id = e.id;
     end if;
 
     -- Rules 13 and 14. Of several ends of one run those that halt it come first: that is one of the
@@ -113,7 +120,35 @@ begin
         from skipped;
     end if;
 
-    -- From what has ended to what comes after it, until nothing more is decided.
+    select s.* into v_next from pipeline.spread_v1(v_run, v_no, v_graph, v_code, v_arm) as s;
+    select f.queues, f.started, f.tokens, f.over into queues, started, tokens, over
+    from pipeline.finish_v1(v_next.all_run, v_next.all_no, v_next.go_run, v_next.go_no,
+                            v_next.go_graph, v_halted, '{}', p_worker, p_patterns, p_free, p_floors,
+                            p_kinds) as f;
+end $$;
+
+-- From what has ended to what comes after it, until nothing more is decided. All are the steps that
+-- have ended, those given included; go are those that can start.
+create function pipeline.spread_v1(
+    p_run bigint[], p_no integer[], p_graph bigint[], p_code smallint[], p_arm integer[],
+    out all_run bigint[], out all_no integer[],
+    out go_run bigint[], out go_no integer[], out go_graph bigint[]
+)
+language plpgsql as $$
+declare
+    v_now timestamptz := pipeline.now();
+    v_run bigint[] := p_run;
+    v_no integer[] := p_no;
+    v_graph bigint[] := p_graph;
+    v_code smallint[] := p_code;
+    v_arm integer[] := p_arm;
+    v_next record;
+begin
+    all_run := '{}';
+    all_no := '{}';
+    go_run := '{}';
+    go_no := '{}';
+    go_graph := '{}';
     while v_run <> '{}' loop
         -- Arms that were not chosen.
         if exists (select from unnest(v_arm) as arm where arm is not null) then
@@ -131,8 +166,8 @@ begin
             into v_run, v_no, v_graph, v_code
             from left_out;
         end if;
-        v_all_run := v_all_run || v_run;
-        v_all_no := v_all_no || v_no;
+        all_run := all_run || v_run;
+        all_no := all_no || v_no;
 
         -- The edges that lead away from what has ended; what has no open one left is decided.
         with touched as (
@@ -194,9 +229,9 @@ begin
                bool_or(kind = 'merge' and status = 'succeeded') as merged
         into v_next from decided;
         if v_next.go_run is not null then
-            v_go_run := v_go_run || v_next.go_run;
-            v_go_no := v_go_no || v_next.go_no;
-            v_go_graph := v_go_graph || v_next.go_graph;
+            go_run := go_run || v_next.go_run;
+            go_no := go_no || v_next.go_no;
+            go_graph := go_graph || v_next.go_graph;
         end if;
         v_run := v_next.run;
         v_no := v_next.no;
@@ -213,13 +248,6 @@ begin
             where e.code = 0 and s.run = e.run and s.no = e.no;
         end if;
     end loop;
-
-    if v_go_run <> '{}' then
-        select e.queues, e.started, e.tokens into queues, started, tokens
-        from pipeline.enqueue_steps_v1(v_go_run, v_go_no, v_go_graph, p_worker, p_patterns, p_free,
-                                       p_floors, p_kinds) as e;
-    end if;
-    over := pipeline.count_ends_v1(v_all_run, v_all_no, v_go_run, v_go_no, v_halted);
 end $$;
 
 -- Enqueues steps. What the worker has offered a slot for starts there at once, as if claimed.
@@ -275,10 +303,11 @@ begin
     into queues, started, tokens from put;
 end $$;
 
--- Counts ended steps in their runs, writes the events, and ends the runs that have no live step left.
--- Returns those.
+-- Counts ended steps in their runs, writes the events, and ends the runs that have no live step left;
+-- p_also are runs to be looked at in any case. Returns those that have ended.
 create function pipeline.count_ends_v1(
-    p_runs bigint[], p_nos integer[], p_go_runs bigint[], p_go_nos integer[], p_halted bigint[]
+    p_runs bigint[], p_nos integer[], p_go_runs bigint[], p_go_nos integer[], p_halted bigint[],
+    p_also bigint[]
 ) returns bigint[]
 language plpgsql
 as $$
@@ -290,9 +319,10 @@ declare
 begin
     with counted as (
         select e.run, count(*) filter (where e.ord <= v_ended)::integer as ended,
-               count(*) filter (where e.ord > v_ended)::integer as started,
+               count(*) filter (where e.ord > v_ended and e.ord <= v_ended + cardinality(p_go_runs))
+                   ::integer as started,
                coalesce(e.run = any (p_halted), false) as halts
-        from unnest(p_runs || p_go_runs) with ordinality as e (run, ord)
+        from unnest(p_runs || p_go_runs || p_also) with ordinality as e (run, ord)
         group by e.run
     ), moved as (
         update pipeline.runs r
@@ -309,7 +339,7 @@ begin
             select before.live = c.ended as over,
                    case when before.live = c.ended
                         then pipeline.final_status_v1(before.id, before.graph, before.status,
-                                                      before.halt or c.halts)
+                                                      before.halt or c.halts, before.drain)
                         else before.status end as status
         ) as next
         where r.id = c.run
@@ -340,10 +370,10 @@ end $$;
 
 -- Rule 9: what a run comes to whose last step has ended.
 create function pipeline.final_status_v1(
-    p_run bigint, p_graph bigint, p_status pipeline.run_status, p_halt boolean
+    p_run bigint, p_graph bigint, p_status pipeline.run_status, p_halt boolean,
+    p_drain pipeline.drain
 ) returns pipeline.run_status
-language plpgsql stable
-as $$
+language plpgsql as $$
 declare
     v_live bigint;
     v_failed boolean;
@@ -357,7 +387,10 @@ begin
     if v_live > 0 then
         raise exception 'run % counts no live step and has %', p_run, v_live;
     end if;
-    return case when not coalesce(v_failed, false) then 'succeeded'
+    return case when p_drain = 'deadline' then 'failed'
+                when p_drain = 'cancel' then 'cancelled'
+                when p_status = 'pending' then 'skipped'
+                when not coalesce(v_failed, false) then 'succeeded'
                 when p_halt then 'halted'
                 else 'failed' end;
 end $$;

@@ -6,7 +6,8 @@ create function pipeline.inputs_v1(p_ids bigint[]) returns table (
     takes text[],               -- of each element
     outputs text[],             -- its value, where it has one
     failed text[],              -- the key of the step before, where that failed
-    classes text[], messages text[]
+    classes text[], messages text[],
+    cancelled boolean           -- its run is being cancelled: no attempt is to follow another
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -16,7 +17,8 @@ as $$
 begin
     return query
     select e.id, n.job, n.queue, n.priority, n.attempts, n.lease_ms, s.params::text, n.options::text,
-           n.input::text, given.takes, given.outputs, given.failed, given.classes, given.messages
+           n.input::text, given.takes, given.outputs, given.failed, given.classes, given.messages,
+           r.status = 'cancelling'
     from unnest(p_ids) as e (id)
     join pipeline.runs r on r.id = pipeline.run_of(e.id)
     join pipeline.nodes n on n.graph = r.graph and n.no = pipeline.no_of(e.id)

@@ -28,6 +28,7 @@ type Handler = fn(Context) -> BoxFuture<'static, Result<Output, BoxDynError>>;
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     pub(crate) options: JobOptions,
+    version: i32,
     handler: Handler,
 }
 
@@ -40,6 +41,7 @@ impl Registry {
         limits::name("job type", J::NAME)?;
         let known = Known {
             options: J::OPTIONS,
+            version: i32::try_from(J::VERSION).unwrap_or(i32::MAX),
             handler: handle::<J>,
         };
         match self.0.insert(J::NAME, (known, TypeId::of::<J>())) {
@@ -50,6 +52,12 @@ impl Registry {
 
     pub(crate) fn get(&self, kind: &str) -> Option<&Known> {
         self.0.get(kind).map(|(known, _)| known)
+    }
+
+    /// The declared versions of [`names`](Self::names), in their order.
+    pub(crate) fn versions(&self) -> Vec<i32> {
+        let version = |name: &String| self.get(name).map_or(1, |known| known.version);
+        self.names().iter().map(version).collect()
     }
 
     pub(crate) fn names(&self) -> Vec<String> {

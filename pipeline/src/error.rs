@@ -146,6 +146,66 @@ pub enum Error {
         source: serde_json::Error,
     },
 
+    /// It is too late, or too early, for what was asked.
+    #[error("run {run} is {status} and cannot be {asked}: {remedy}")]
+    RunEnded {
+        /// The run.
+        run: i64,
+        /// Its status.
+        status: crate::RunStatus,
+        /// What was asked for.
+        asked: &'static str,
+        /// When it can be.
+        remedy: &'static str,
+    },
+
+    /// Others hold the run all the time.
+    #[error(
+        "run {run} could not be locked for half a minute: others change it all the time; try again"
+    )]
+    Busy {
+        /// The run.
+        run: i64,
+    },
+
+    /// A step was named for a reopening that needs no naming, or cannot be done again.
+    #[error(
+        "step `{step}` of run {run} is {status}, and no failure that was ignored: only those are \
+         named; leave it out"
+    )]
+    NotIgnored {
+        /// The run.
+        run: i64,
+        /// The step.
+        step: String,
+        /// Its status.
+        status: crate::StepStatus,
+    },
+
+    /// A run would be opened again, and nobody could go on with it.
+    #[error(
+        "no live worker knows {jobs}, which run {run} needs: start one that does, or reopen the run \
+         with `.force()`"
+    )]
+    UnknownJobs {
+        /// The run.
+        run: i64,
+        /// The job types, with their versions where others are known.
+        jobs: String,
+    },
+
+    /// A key where it would mean nothing.
+    #[error(
+        "a run of `{pipeline}` further down a chain has the key `{key}`: give the key to the first \
+         run of the chain, and it stands for all of it"
+    )]
+    KeyInChain {
+        /// The pipeline.
+        pipeline: String,
+        /// The key.
+        key: String,
+    },
+
     /// The run did not end in time.
     #[error(
         "run {run} has not ended within {limit:?}: it is {status}; wait longer, or look at its steps"

@@ -8,7 +8,7 @@ use jobs::{Envelope, Jobs, JobsBackend, Performer};
 use sqlx::PgPool;
 
 use crate::Result;
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, Errands};
 
 /// A process that runs jobs and the steps of runs, and moves runs on; run as many as you like.
 ///
@@ -52,7 +52,8 @@ impl Worker {
         Self(
             jobs::Worker::new(pool)
                 .settle(coordinator.clone())
-                .load_input(coordinator),
+                .load_input(coordinator)
+                .chore(Arc::new(Errands)),
         )
     }
 

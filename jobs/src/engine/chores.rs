@@ -25,17 +25,19 @@ async fn run(shared: Arc<Shared>, chore: Arc<dyn Chore>, mut link: Link) {
         let wait = chore.every().mul_f64(0.9 + 0.2 * fastrand::f64());
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
+            () = shared.called(chore.channel()) => {}
             () = shared.stopping.cancelled() => return,
         }
         let outcome = limited(async {
             let connection = link.try_get().await?;
-            chore.run(connection).await
+            chore.run(connection, shared.worker()).await
         });
         match outcome.await {
             Ok(settled) => {
                 link.good();
                 shared.announce(settled.queues.into_iter());
                 shared.tell(settled.news.into_iter());
+                shared.ask_to_stop(&settled.stop);
             }
             Err(error) => {
                 tracing::warn!(%error, ?chore, "a chore was not done; it is tried again");

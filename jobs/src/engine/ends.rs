@@ -103,6 +103,11 @@ impl End {
         Some((class, message))
     }
 
+    /// Whether nobody but a lost lease has ended it.
+    pub fn is_lost(&self) -> bool {
+        self.verb == Verb::Lost
+    }
+
     /// Whether it may be the last of its job. Only the database knows of some.
     pub fn may_be_last(&self) -> bool {
         !matches!(self.verb, Verb::Retry | Verb::Snooze | Verb::HandBack)

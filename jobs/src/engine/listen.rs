@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sqlx::PgPool;
 use sqlx::postgres::PgListener;
+use tokio::sync::Notify;
 
 use super::Shared;
 use super::link::Link;
@@ -27,12 +28,20 @@ pub(crate) async fn run(shared: Arc<Shared>, pool: PgPool) {
 async fn listen(shared: &Shared, pool: &PgPool, backoff: &mut Link) -> Result<(), sqlx::Error> {
     let mut listener = PgListener::connect_with(pool).await?;
     listener.listen(CHANNEL).await?;
+    for channel in shared.calls.keys() {
+        listener.listen(channel).await?;
+    }
     backoff.good();
     loop {
         // What came before we listened, or while we did not, is asked for.
         shared.wake_all();
         shared.tick_now.notify_one();
+        shared.calls.values().for_each(Notify::notify_one);
         while let Some(notification) = listener.try_recv().await? {
+            if let Some(call) = shared.calls.get(notification.channel()) {
+                call.notify_one();
+                continue;
+            }
             match notification.payload() {
                 "*" => {
                     shared.wake_all();

@@ -96,6 +96,8 @@ pub(crate) struct Shared {
     lost: Mutex<HashSet<i64>>,
     /// What other processes must hear of.
     news: Mutex<HashSet<News>>,
+    /// Calls chores before their time, by channel.
+    calls: HashMap<&'static str, Notify>,
     next_due: Mutex<Option<Instant>>,
     worker: OnceLock<i64>,
     closed_at: OnceLock<Instant>,
@@ -134,6 +136,10 @@ impl Shared {
             registry,
             settle,
             load,
+            calls: chores
+                .iter()
+                .filter_map(|chore| Some((chore.channel()?, Notify::new())))
+                .collect(),
             chores,
             kinds,
             inbox: Inbox::default(),
@@ -285,6 +291,27 @@ impl Shared {
         if all.len() > before {
             drop(all);
             self.tick_now.notify_one();
+        }
+    }
+
+    /// These jobs are to stop, where they run here.
+    fn ask_to_stop(&self, jobs: &[i64]) {
+        if jobs.is_empty() {
+            return;
+        }
+        let jobs: HashSet<i64> = jobs.iter().copied().collect();
+        for alive in self.alive.lock().values() {
+            if jobs.contains(&alive.id) {
+                alive.control.ask_to_stop();
+            }
+        }
+    }
+
+    /// Ends when a chore is called on its channel.
+    async fn called(&self, channel: Option<&'static str>) {
+        match channel.and_then(|channel| self.calls.get(channel)) {
+            Some(call) => call.notified().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -75,6 +75,8 @@ pub struct Settled {
     pub started: Vec<Claimed>,
     /// What else other processes must hear after the commit.
     pub news: Vec<News>,
+    /// Jobs that are to be asked to stop, where they run here.
+    pub stop: Vec<i64>,
 }
 
 impl Settled {
@@ -111,9 +113,15 @@ pub trait Chore: std::fmt::Debug + Send + Sync {
     /// How often.
     fn every(&self) -> Duration;
 
-    /// Does it. An error is logged, and it is done again at its next time.
+    /// On which channel it is called before its time, if on any.
+    fn channel(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Does it for this worker. An error is logged, and it is done again at its next time.
     fn run<'a>(
         &'a self,
         connection: &'a mut PgConnection,
+        worker: i64,
     ) -> BoxFuture<'a, Result<Settled, sqlx::Error>>;
 }

@@ -24,6 +24,7 @@ pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
                 i32::try_from(std::process::id()).unwrap_or(0),
                 shared.queues_json(),
                 &shared.registry.names(),
+                &shared.registry.versions(),
             )
             .fetch_one(connection)
             .await

@@ -1,5 +1,7 @@
 //! The application's side: starts runs, and looks at them.
 
+mod chain;
+mod control;
 mod run;
 mod start;
 
@@ -12,6 +14,8 @@ use sqlx::{PgConnection, PgPool};
 use crate::Result;
 use crate::graph::Fingerprint;
 
+pub use chain::{Chain, IntoStage, Stage};
+pub use control::Reopen;
 pub use run::Run;
 pub use start::{History, IntoRun, NewRun, Start};
 use start::{Target, start};

@@ -11,6 +11,7 @@ pub struct Run<O = ()> {
     client: Client,
     id: i64,
     fresh: bool,
+    chained: Vec<i64>,
     returns: Returns<O>,
 }
 
@@ -20,6 +21,7 @@ impl<O> Run<O> {
             client,
             id,
             fresh,
+            chained: Vec::new(),
             returns: PhantomData,
         }
     }
@@ -34,7 +36,17 @@ impl<O> Run<O> {
         self.fresh
     }
 
-    #[allow(dead_code)]
+    /// The runs that were chained to it when it was started, in the order they were named.
+    pub fn chained(&self) -> Vec<Run> {
+        let run = |id: &i64| Run::new(self.client.clone(), *id, self.fresh);
+        self.chained.iter().map(run).collect()
+    }
+
+    pub(crate) fn with_chained(mut self, chained: Vec<i64>) -> Self {
+        self.chained = chained;
+        self
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
@@ -42,7 +54,7 @@ impl<O> Run<O> {
 
 impl<O> Clone for Run<O> {
     fn clone(&self) -> Self {
-        Self::new(self.client.clone(), self.id, self.fresh)
+        Self::new(self.client.clone(), self.id, self.fresh).with_chained(self.chained.clone())
     }
 }
 

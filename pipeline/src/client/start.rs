@@ -10,8 +10,10 @@ use jobs::limits;
 use sha2::{Digest as _, Sha256};
 use sqlx::{Connection as _, PgConnection, PgPool};
 
+use super::chain::{IntoStage, Stage};
+use super::control::request;
 use super::{Client, Run};
-use crate::coordinator::{kind_name, store};
+use crate::coordinator::{kind_name, store, take_up};
 use crate::declare::{Named, Pipeline, PipelineOutput};
 use crate::graph::spec::StepKind;
 use crate::{Error, Invalid, Result};
@@ -93,6 +95,17 @@ impl<O> NewRun<O> {
     pub fn history(mut self, history: History) -> Self {
         self.history = history;
         self
+    }
+
+    /// The same run, whatever it returns.
+    pub(crate) fn erased(self) -> NewRun {
+        NewRun {
+            pipeline: self.pipeline.erased(),
+            key: self.key,
+            actor: self.actor,
+            tags: self.tags,
+            history: self.history,
+        }
     }
 
     /// Everything that can be wrong with it, before anything is written.
@@ -251,12 +264,13 @@ pub(crate) enum Target<'a> {
     Connection(&'a mut PgConnection),
 }
 
-/// Starts one run when awaited.
+/// Starts one run when awaited, and with it those that are chained to it.
 #[must_use = "a run is started when this is awaited"]
 pub struct Start<'a, O> {
     client: Client,
     target: Target<'a>,
     run: Result<NewRun<O>, Invalid>,
+    then: Vec<Stage>,
 }
 
 impl<'a, O> Start<'a, O> {
@@ -269,7 +283,15 @@ impl<'a, O> Start<'a, O> {
             client: client.clone(),
             target,
             run,
+            then: Vec::new(),
         }
+    }
+
+    /// Chains runs to it: one, or a tuple or a list of them that all start when it has succeeded. Said
+    /// again, chains the next to all of these. If a run does not succeed, all after it are skipped.
+    pub fn then(mut self, stage: impl IntoStage) -> Self {
+        self.then.push(stage.into_stage());
+        self
     }
 
     fn with(mut self, change: impl FnOnce(NewRun<O>) -> NewRun<O>) -> Self {
@@ -305,8 +327,15 @@ impl<'a, O: Send + 'a> IntoFuture for Start<'a, O> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let mut runs = start(&self.client, self.target, vec![self.run]).await?;
-            runs.pop().ok_or_else(|| sqlx::Error::RowNotFound.into())
+            let mut stages = vec![Stage::of(self.run)];
+            stages.extend(self.then);
+            let mut stages = chained(&self.client, self.target, &[], stages)
+                .await?
+                .into_iter();
+            let first = stages.next().and_then(|mut stage| stage.pop());
+            let (id, fresh) = first.ok_or(sqlx::Error::RowNotFound)?;
+            let chained = stages.flatten().map(|(id, _)| id).collect();
+            Ok(Run::new(self.client, id, fresh).with_chained(chained))
         })
     }
 }
@@ -317,36 +346,125 @@ pub(crate) async fn start<O>(
     target: Target<'_>,
     runs: Vec<Result<NewRun<O>, Invalid>>,
 ) -> Result<Vec<Run<O>>> {
-    let runs = runs.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let steps: usize = runs.iter().map(|run| run.pipeline.graph().len()).sum();
-    if steps > CALL {
-        return Err(Error::TooMany {
-            what: "steps",
-            count: steps,
-            limit: CALL,
-        });
-    }
-    runs.iter().try_for_each(NewRun::check)?;
     if runs.is_empty() {
         return Ok(Vec::new());
     }
-    let groups = Group::of(&runs);
-    let found = match target {
+    let stage = runs.into_iter().map(Stage::of).collect::<Vec<_>>();
+    let started = chained(client, target, &[], vec![Stage::all(stage)]).await?;
+    Ok(started
+        .into_iter()
+        .flatten()
+        .map(|(id, fresh)| Run::new(client.clone(), id, fresh))
+        .collect())
+}
+
+/// Starts the runs of each stage after those of the stage before it, and the first after these. Returns
+/// their ids, and whether they are new.
+pub(crate) async fn chained(
+    client: &Client,
+    mut target: Target<'_>,
+    after: &[i64],
+    stages: Vec<Stage>,
+) -> Result<Vec<Vec<(i64, bool)>>> {
+    let stages = stages
+        .into_iter()
+        .map(|stage| stage.0.into_iter().collect::<Result<Vec<_>, _>>())
+        .collect::<Result<Vec<_>, _>>()?;
+    let plan = Plan::of(&stages, after)?;
+    if plan.groups.is_empty() {
+        return Ok(stages.iter().map(|_| Vec::new()).collect());
+    }
+    let found = match &mut target {
         Target::Connection(connection) => {
-            let ids = client.take_ids(connection, runs.len()).await?;
-            insert(client, connection, &groups, &ids).await?
+            let ids = client.take_ids(connection, plan.count).await?;
+            insert(client, connection, &plan, &ids).await?
         }
-        Target::Pool(pool) => on_pool(client, pool, &groups, runs.len()).await?,
+        Target::Pool(pool) => on_pool(client, pool, &plan).await?,
     };
-    let handles = runs.iter().zip(found).map(|(run, found)| match found {
-        (id, Some(false)) => Err(Error::KeyConflict {
-            pipeline: run.pipeline.name().to_owned(),
-            key: run.key.clone().unwrap_or_default(),
-            run: id,
-        }),
-        (id, found) => Ok(Run::new(client.clone(), id, found.is_none())),
-    });
-    handles.collect()
+    if let (Target::Pool(pool), false) = (&target, after.is_empty()) {
+        // What it is chained to may have ended: that acts at once. If we die here, a worker takes it up.
+        take_up(&mut *pool.acquire().await?).await?;
+    }
+    let mut found = found.into_iter();
+    let mut started = Vec::new();
+    for stage in &stages {
+        let mut ids = Vec::new();
+        for (run, found) in stage.iter().zip(&mut found) {
+            match found {
+                (id, Some(false)) => {
+                    return Err(Error::KeyConflict {
+                        pipeline: run.pipeline.name().to_owned(),
+                        key: run.key.clone().unwrap_or_default(),
+                        run: id,
+                    });
+                }
+                (id, found) => ids.push((id, found.is_none())),
+            }
+        }
+        started.push(ids);
+    }
+    Ok(started)
+}
+
+/// A start, ready to be sent.
+struct Plan<'a> {
+    groups: Vec<Group<'a>>,
+    count: usize,
+    /// How many runs each stage has.
+    stages: Vec<usize>,
+    after: &'a [i64],
+}
+
+impl<'a> Plan<'a> {
+    /// Checks everything, before anything is written.
+    fn of(stages: &'a [Vec<NewRun>], after: &'a [i64]) -> Result<Self> {
+        let runs = || stages.iter().flatten();
+        let steps: usize = runs().map(|run| run.pipeline.graph().len()).sum();
+        if steps > CALL {
+            return Err(Error::TooMany {
+                what: "steps",
+                count: steps,
+                limit: CALL,
+            });
+        }
+        runs().try_for_each(NewRun::check)?;
+        for (at, stage) in stages.iter().enumerate() {
+            let keyed = stage.iter().find(|run| run.key.is_some());
+            if let (Some(run), true) = (keyed, at > 0 || !after.is_empty()) {
+                return Err(Error::KeyInChain {
+                    pipeline: run.pipeline.name().to_owned(),
+                    key: run.key.clone().unwrap_or_default(),
+                });
+            }
+        }
+        Ok(Self {
+            groups: Group::of(stages, !after.is_empty()),
+            count: runs().count(),
+            stages: stages.iter().map(Vec::len).collect(),
+            after,
+        })
+    }
+
+    /// "After" between the runs: each stage after all of the one before.
+    fn chains(&self, ids: &[i64]) -> (Vec<i64>, Vec<i64>) {
+        let (mut ups, mut downs) = (Vec::new(), Vec::new());
+        let mut before = self.after;
+        let mut rest = ids;
+        for (at, count) in self.stages.iter().enumerate() {
+            let (stage, after) = rest.split_at(*count);
+            for down in stage {
+                for up in before {
+                    ups.push(*up);
+                    downs.push(*down);
+                }
+            }
+            if !stage.is_empty() || at == 0 {
+                before = stage;
+            }
+            rest = after;
+        }
+        (ups, downs)
+    }
 }
 
 /// On a connection of our own, where a lost answer can be asked for again: the ids are known, and a
@@ -354,16 +472,15 @@ pub(crate) async fn start<O>(
 async fn on_pool(
     client: &Client,
     pool: &PgPool,
-    groups: &[Group<'_>],
-    count: usize,
+    plan: &Plan<'_>,
 ) -> Result<Vec<(i64, Option<bool>)>> {
     let mut connection = pool.acquire().await?;
-    let ids = client.take_ids(&mut connection, count).await?;
+    let ids = client.take_ids(&mut connection, plan.count).await?;
     let mut tries = 0;
     loop {
         let outcome = async {
             let mut tx = connection.begin().await?;
-            let found = insert(client, &mut tx, groups, &ids).await?;
+            let found = insert(client, &mut tx, plan, &ids).await?;
             if found.iter().any(|(_, found)| *found == Some(false)) {
                 // All of them or none.
                 tx.rollback().await?;
@@ -410,19 +527,24 @@ struct Group<'a> {
     actors: Vec<Option<&'a str>>,
     tags: Vec<Option<String>>,
     rerun_of: Vec<Option<i64>>,
+    pending: Vec<bool>,
     steps: Vec<Option<&'a str>>,
 }
 
 impl<'a> Group<'a> {
-    fn of<O>(runs: &'a [NewRun<O>]) -> Vec<Self> {
+    fn of(stages: &'a [Vec<NewRun>], all_pending: bool) -> Vec<Self> {
         let mut open: BTreeMap<_, Self> = BTreeMap::new();
         let mut full = Vec::new();
-        for (at, run) in runs.iter().enumerate() {
+        let runs = stages.iter().enumerate().flat_map(|(stage, runs)| {
+            let pending = all_pending || stage > 0;
+            runs.iter().map(move |run| (run, pending))
+        });
+        for (at, (run, pending)) in runs.enumerate() {
             let graph = run.pipeline.graph();
             let group = open
                 .entry(graph.fingerprint())
                 .or_insert_with(|| Self::new(graph));
-            group.add(at, run);
+            group.add(at, run, pending);
             if group.steps.len() >= STATEMENT
                 && let Some(group) = open.remove(&graph.fingerprint())
             {
@@ -445,11 +567,12 @@ impl<'a> Group<'a> {
             actors: Vec::new(),
             tags: Vec::new(),
             rerun_of: Vec::new(),
+            pending: Vec::new(),
             steps: Vec::new(),
         }
     }
 
-    fn add<O>(&mut self, at: usize, run: &'a NewRun<O>) {
+    fn add(&mut self, at: usize, run: &'a NewRun, pending: bool) {
         let pipeline = &run.pipeline;
         let callbacks = pipeline.callback_params();
         self.at.push(at);
@@ -465,6 +588,7 @@ impl<'a> Group<'a> {
             (!run.tags.is_empty()).then(|| serde_json::Value::from(run.tags.clone()).to_string()),
         );
         self.rerun_of.push(None);
+        self.pending.push(pending);
         // Params lie as the steps were declared, and rows as the graph numbers them.
         let declared = pipeline.params();
         self.steps.extend(
@@ -495,6 +619,7 @@ impl<'a> Group<'a> {
             &self.actors as &[Option<&str>],
             &self.tags as &[Option<String>],
             &self.rerun_of as &[Option<i64>],
+            &self.pending,
             &self.steps as &[Option<&str>],
         )
         .fetch_all(connection)
@@ -508,11 +633,17 @@ impl<'a> Group<'a> {
 async fn insert(
     client: &Client,
     connection: &mut PgConnection,
-    groups: &[Group<'_>],
+    plan: &Plan<'_>,
     ids: &[i64],
 ) -> Result<Vec<(i64, Option<bool>)>> {
+    if let Some(missing) = sqlx::query_file_scalar!("src/sql/missing_runs.sql", plan.after)
+        .fetch_optional(&mut *connection)
+        .await?
+    {
+        return Err(Error::NoRun(missing));
+    }
     let mut found = vec![(0, None); ids.len()];
-    for group in groups {
+    for group in &plan.groups {
         let fingerprint = group.graph.fingerprint();
         let known = client.shared.graphs.lock().get(&fingerprint).copied();
         let mut inserted = match known {
@@ -529,7 +660,29 @@ async fn insert(
             found[*at] = one;
         }
     }
+    if plan.stages.len() > 1 || !plan.after.is_empty() {
+        let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
+        let (ups, downs) = plan.chains(&ids);
+        sqlx::query_file!("src/sql/chain.sql", &ups, &downs)
+            .execute(&mut *connection)
+            .await?;
+        if !plan.after.is_empty() {
+            let first = plan.stages.first().copied().unwrap_or(0);
+            request(connection, "chain", &ids[..first]).await?;
+        }
+    }
     Ok(found)
+}
+
+/// A new run of the graph that another has, with the same params.
+pub(super) async fn copy<O>(run: &Run<O>) -> Result<Run<O>> {
+    let mut connection = run.client().pool().acquire().await?;
+    let ids = run.client().take_ids(&mut connection, 1).await?;
+    let copied = sqlx::query_file_scalar!("src/sql/rerun.sql", run.id(), &ids)
+        .fetch_optional(&mut *connection)
+        .await?;
+    let id = copied.ok_or(Error::NoRun(run.id()))?;
+    Ok(Run::new(run.client().clone(), id, true))
 }
 
 impl Client {

@@ -19,6 +19,7 @@ pub(super) struct Row {
     pub(super) failed: Option<Vec<Option<String>>>,
     pub(super) classes: Option<Vec<Option<String>>>,
     pub(super) messages: Option<Vec<Option<String>>>,
+    pub(super) cancelled: Option<bool>,
 }
 
 /// A step whose run is not there: somebody has deleted it.
@@ -42,6 +43,12 @@ impl Row {
     }
 
     fn input(self) -> Input {
+        if self.cancelled == Some(true) {
+            return Input::Refused(
+                "RunCancelled".to_owned(),
+                "its run is being cancelled, and no attempt follows another".to_owned(),
+            );
+        }
         let size: usize = self
             .outputs
             .iter()

@@ -5,6 +5,7 @@
 //! what steps are given when they are claimed. What the transitions are is told in SQL: see
 //! `migrations/0012_advance.sql`.
 
+mod errands;
 mod input;
 mod store;
 
@@ -14,6 +15,7 @@ use futures_util::future::BoxFuture;
 use jobs::{Came, Claimed, End, LoadInput, News, Offer, Settle, Settled};
 use sqlx::PgConnection;
 
+pub(crate) use errands::{Errands, REQUESTS, take_up};
 pub(crate) use store::{kind_name, store};
 
 /// The channel on which ended runs are told.
@@ -48,6 +50,7 @@ macro_rules! given {
             failed: $row.failed,
             classes: $row.classes,
             messages: $row.messages,
+            cancelled: $row.cancelled,
         }
     };
 }
@@ -58,7 +61,7 @@ pub(crate) struct Coordinator;
 
 impl Settle for Coordinator {
     fn row(&self, end: &End) -> Option<i64> {
-        (end.is_step() && end.may_be_last()).then(|| run_of(end.job()))
+        end.is_step().then(|| run_of(end.job()))
     }
 
     fn takes_steps(&self) -> bool {
@@ -99,14 +102,7 @@ impl Settle for Coordinator {
         offer: &'a Offer,
     ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
         Box::pin(async move {
-            let last: Vec<&(&End, Came)> = ends
-                .iter()
-                .filter(|(_, came)| *came != Came::Back)
-                .collect();
-            if last.is_empty() {
-                return Ok(Settled::default());
-            }
-            let end = Ends::of(&last);
+            let end = Ends::of(ends);
             let patterns: Vec<&str> = offer.lines.iter().map(|it| it.pattern.as_str()).collect();
             let free: Vec<i32> = offer.lines.iter().map(|it| it.free).collect();
             let floors: Vec<i16> = offer.lines.iter().map(|it| it.floor).collect();
@@ -169,9 +165,12 @@ struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    fn of(ends: &[&'a (&'a End, Came)]) -> Self {
+    fn of(ends: &'a [(&'a End, Came)]) -> Self {
         let came = |end: &End, came: Came| match came {
+            Came::Failed if end.is_lost() => 3,
             Came::Failed => 1,
+            Came::Back if end.error().is_some() => 4,
+            Came::Back => 5,
             _ if end.halts() => 2,
             _ => 0,
         };

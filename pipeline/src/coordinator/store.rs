@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sqlx::PgConnection;
 
-use crate::graph::spec::{Shape, StepKind, Strategy, Takes};
+use crate::graph::spec::{CallbackOn, Shape, StepKind, StepOptions, Strategy, Takes};
 use crate::graph::{Graph, Node};
 
 #[derive(Serialize)]
@@ -38,6 +38,15 @@ struct OptionsRow {
     timeout_ms: Option<u64>,
 }
 
+impl OptionsRow {
+    fn of(options: &StepOptions) -> Self {
+        Self {
+            backoff: options.backoff,
+            timeout_ms: options.timeout_ms,
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct EdgeRow {
     up: u32,
@@ -51,6 +60,19 @@ struct ArmRow {
     branch: u32,
     arm: u32,
     no: u32,
+}
+
+#[derive(Serialize)]
+struct CallbackRow<'g> {
+    pos: usize,
+    lease_ms: u64,
+    version: u32,
+    priority: i16,
+    attempts: u16,
+    fires: CallbackOn,
+    job: &'g str,
+    queue: &'g str,
+    options: OptionsRow,
 }
 
 /// What a kind of node is called in the database.
@@ -92,6 +114,23 @@ pub(crate) async fn store(
             });
         }
     }
+    let callbacks: Vec<CallbackRow<'_>> = graph
+        .spec()
+        .callbacks
+        .iter()
+        .enumerate()
+        .map(|(pos, callback)| CallbackRow {
+            pos,
+            lease_ms: callback.options.lease_ms,
+            version: callback.version,
+            priority: callback.options.priority,
+            attempts: callback.options.attempts,
+            fires: callback.on,
+            job: &callback.job,
+            queue: &callback.options.queue,
+            options: OptionsRow::of(&callback.options),
+        })
+        .collect();
     let deadline = graph
         .spec()
         .deadline_ms
@@ -106,6 +145,7 @@ pub(crate) async fn store(
         json(&nodes),
         json(&edges),
         json(&arms),
+        json(&callbacks),
     )
     .fetch_one(connection)
     .await
@@ -163,10 +203,7 @@ fn row<'g>(graph: &'g Graph, node: Node<'g>) -> NodeRow<'g> {
         key: node.key(),
         job,
         queue: options.map(|options| options.queue.as_str()),
-        options: options.map(|options| OptionsRow {
-            backoff: options.backoff,
-            timeout_ms: options.timeout_ms,
-        }),
+        options: options.map(OptionsRow::of),
         input: node.step().input.as_ref(),
         arms,
         returns,

@@ -56,6 +56,17 @@ impl Pipeline {
 }
 
 impl<O> Pipeline<O> {
+    /// The same pipeline, whatever it returns.
+    pub(crate) fn erased(self) -> Pipeline {
+        Pipeline {
+            graph: self.graph,
+            params: self.params,
+            callback_params: self.callback_params,
+            own_params: self.own_params,
+            returns: PhantomData,
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.graph.spec().name

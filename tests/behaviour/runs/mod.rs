@@ -1,3 +1,5 @@
 //! Runs: started, moved on, ended.
 
+mod control;
 mod shapes;
+mod support;

@@ -1,0 +1,224 @@
+-- What follows in the transaction in which steps have ended: started work, counted ends, and for runs
+-- that are over their callbacks and the runs that are chained to them.
+create function pipeline.finish_v1(
+    p_runs bigint[], p_nos integer[],                               -- steps that have ended
+    p_go_runs bigint[], p_go_nos integer[], p_go_graphs bigint[],   -- steps that can start
+    p_halted bigint[], p_also bigint[],
+    p_worker bigint, p_patterns text[], p_free integer[], p_floors smallint[], p_kinds text[],
+    out queues text[], out started bigint[], out tokens bigint[], out over bigint[]
+)
+language plpgsql as $$
+declare
+    v_over bigint[];
+    v_chain record;
+    v_begun record;
+begin
+    if p_go_runs <> '{}' then
+        select e.queues, e.started, e.tokens into queues, started, tokens
+        from pipeline.enqueue_steps_v1(p_go_runs, p_go_nos, p_go_graphs, p_worker, p_patterns, p_free,
+                                       p_floors, p_kinds) as e;
+    end if;
+    v_over := pipeline.count_ends_v1(p_runs, p_nos, p_go_runs, p_go_nos, p_halted, p_also);
+    over := v_over;
+    while v_over is not null loop
+        queues := queues || pipeline.fire_v1(v_over);
+        exit when not exists (select from pipeline.chains c where c.up = any (v_over));
+        -- Level by level: what is skipped is an upstream that ended otherwise.
+        select c.* into v_chain from pipeline.settle_chains_v1(v_over) as c;
+        v_over := null;
+        if v_chain.skipped_run is not null then
+            v_over := pipeline.count_ends_v1(v_chain.skipped_run, v_chain.skipped_no, '{}', '{}',
+                                             null, '{}');
+            over := over || v_over;
+        end if;
+        if v_chain.ready is not null then
+            select b.* into v_begun from pipeline.begin_v1(v_chain.ready) as b;
+            queues := queues || v_begun.queues;
+            over := over || v_begun.over;
+        end if;
+    end loop;
+end $$;
+
+-- Rule 16: enqueues the callbacks of runs that have ended, once in a round. Returns the queues that
+-- got some.
+create function pipeline.fire_v1(p_runs bigint[]) returns text[]
+language plpgsql as $$
+declare
+    v_now timestamptz := pipeline.now();
+    v_queues text[];
+begin
+    with ended as (
+        update pipeline.runs r set callbacks_dispatched_at = v_now
+        where r.id = any (p_runs) and r.callbacks is not null and r.callbacks_dispatched_at is null
+        returning r.*
+    ), due as (
+        select nextval('pipeline.ids') as id, r.id as run, r.round, c.pos, c.job, c.queue, c.priority,
+               c.attempts, c.lease_ms, c.options, r.callbacks -> c.pos as args,
+               jsonb_build_object(
+                   'run', r.id, 'pipeline', r.pipeline, 'status', r.status, 'round', r.round,
+                   'failed', pipeline.failed_steps_v1(r.id, r.graph)
+               ) as input
+        from ended r
+        join pipeline.callbacks c on c.graph = r.graph
+        where c.fires = 'complete' or c.fires = 'success' and r.status = 'succeeded'
+           or c.fires = 'failure' and r.status in ('failed', 'halted')
+    ), fired as (
+        insert into pipeline.fired (run, round, pos, job)
+        select due.run, due.round, due.pos, due.id from due
+    ), put as (
+        insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
+                                   lease_ms, args, input, options)
+        select due.id, 'ready', v_now, v_now, due.job, due.queue, due.priority, due.attempts,
+               due.lease_ms, due.args::jsonb, due.input, due.options
+        from due
+        returning queue
+    )
+    select array_agg(distinct put.queue) into v_queues from put;
+    return v_queues;
+end $$;
+
+-- The steps of a run that failed, the first hundred.
+create function pipeline.failed_steps_v1(p_run bigint, p_graph bigint) returns jsonb
+language plpgsql as $$
+begin
+    return coalesce((
+        select jsonb_agg(jsonb_build_object('step', f.key, 'class', f.error_class,
+                                            'message', f.error_message) order by f.no)
+        from (
+            select n.key, s.no, s.error_class, s.error_message
+            from pipeline.steps s
+            join pipeline.nodes n on n.graph = p_graph and n.no = s.no
+            where s.run = p_run and s.status = 'failed'
+            order by s.no
+            limit 100
+        ) as f
+    ), '[]');
+end $$;
+
+-- Rule 17: of the runs that are chained to these, which can begin now, and which are skipped with all
+-- their steps. It locks all that can be reached and is pending, in the order of ids and in one
+-- statement: the one place where a transaction that holds runs waits for others. That is safe, because
+-- whoever else locks several never waits while it holds some, and what is pending here cannot be
+-- running elsewhere before the runs that we hold have ended.
+create function pipeline.settle_chains_v1(
+    p_ended bigint[], out skipped_run bigint[], out skipped_no integer[], out ready bigint[]
+)
+language plpgsql as $$
+declare
+    v_now timestamptz := pipeline.now();
+    v_reached bigint[];
+    v_skipped bigint[];
+begin
+    v_reached := pipeline.reach_v1(p_ended);
+    perform from pipeline.runs r
+    where r.id = any (v_reached) and r.status = 'pending' order by r.id for no key update;
+    -- Another may have been chained meanwhile; it is not waited for.
+    perform from pipeline.runs r
+    join pipeline.chains c on c.down = r.id
+    where c.up = any (p_ended) and r.status = 'pending' for no key update of r nowait;
+
+    select array_agg(d.id) filter (where d.otherwise),
+           array_agg(d.id) filter (where d.succeeded)
+    into v_skipped, ready
+    from (
+        select r.id, bool_or(up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
+               bool_and(up.status = 'succeeded') as succeeded
+        from (select distinct c.down from pipeline.chains c where c.up = any (p_ended)) as touched
+        join pipeline.runs r on r.id = touched.down and r.status = 'pending'
+        join pipeline.chains c on c.down = r.id
+        join pipeline.runs up on up.id = c.up
+        group by r.id
+    ) as d;
+    if v_skipped is not null then
+        with skipped as (
+            update pipeline.steps s
+            set status = 'skipped', ended_at = v_now, reason = 'run_skipped'
+            where s.run = any (v_skipped) and s.status = 'pending'
+            returning s.run, s.no
+        )
+        select array_agg(s.run), array_agg(s.no) into skipped_run, skipped_no from skipped s;
+    end if;
+end $$;
+
+-- All runs that come after these, however far.
+create function pipeline.reach_v1(p_runs bigint[]) returns bigint[]
+language plpgsql as $$
+begin
+    return coalesce((
+        with recursive reached (id) as (
+            select c.down from pipeline.chains c where c.up = any (p_runs)
+            union
+            select c.down from reached join pipeline.chains c on c.up = reached.id
+        )
+        select array_agg(id order by id) from reached
+    ), '{}');
+end $$;
+
+-- Begins a round of runs whose time has come: what comes after nothing starts, and what comes after
+-- steps that have ended in an earlier round is decided. The caller has locked them.
+create function pipeline.begin_v1(
+    p_runs bigint[], out queues text[], out over bigint[]
+)
+language plpgsql as $$
+declare
+    v_now timestamptz := pipeline.now();
+    v_first record;
+    v_spread record;
+begin
+    with begun as (
+        update pipeline.runs r
+        set status = 'running', started_at = v_now, events = r.events + (r.history > 0)::integer,
+            deadline_at = v_now + g.deadline_ms * interval '1 ms'
+        from pipeline.graphs g
+        where r.id = any (p_runs) and g.id = r.graph
+        returning r.id, r.events, r.history
+    )
+    insert into pipeline.events (run, no, at, status)
+    select id, events, v_now, 'running' from begun where history > 0;
+
+    with first as (
+        update pipeline.steps s set status = 'enqueued', enqueued_at = v_now
+        from unnest(p_runs) as e (run)
+        join pipeline.runs r on r.id = e.run
+        where s.run = e.run and s.status = 'pending' and s.waits = 0
+        returning s.run, s.no, r.graph
+    )
+    select coalesce(array_agg(run), '{}') as run, coalesce(array_agg(no), '{}') as no,
+           coalesce(array_agg(graph), '{}') as graph
+    into v_first from first;
+
+    -- What stands ended from an earlier round.
+    select coalesce(array_agg(s.run), '{}') as run, array_agg(s.no) as no, array_agg(r.graph) as graph,
+           array_agg(case s.status
+               when 'succeeded' then 0 when 'halted' then 1 when 'skipped_by_branch' then 2
+               when 'failed' then case n.strategy when 'ignore' then 3 else 4 end
+               when 'skipped' then 5 else 6 end::smallint) as code,
+           array_agg(case when n.kind = 'branch' and s.status = 'succeeded' then s.arm
+                          when n.kind = 'branch' and s.status = 'skipped_by_branch' then -1 end) as arm
+    into v_spread
+    from unnest(p_runs) as e (run)
+    join pipeline.runs r on r.id = e.run
+    join pipeline.steps s on s.run = e.run
+    join pipeline.nodes n on n.graph = r.graph and n.no = s.no
+    where s.ended_at is not null;
+    if v_spread.run = '{}' then
+        select f.queues, f.over into queues, over
+        from pipeline.finish_v1('{}', '{}', v_first.run, v_first.no, v_first.graph, null, p_runs, 0,
+                                '{}', '{}', '{}', '{}') as f;
+        return;
+    end if;
+    declare
+        v_given integer := cardinality(v_spread.run);
+        v_next record;
+    begin
+        select s.* into v_next
+        from pipeline.spread_v1(v_spread.run, v_spread.no, v_spread.graph, v_spread.code,
+                                v_spread.arm) as s;
+        -- Those that were ended before have been counted then.
+        select f.queues, f.over into queues, over
+        from pipeline.finish_v1(v_next.all_run[v_given + 1:], v_next.all_no[v_given + 1:],
+                                v_first.run || v_next.go_run, v_first.no || v_next.go_no,
+                                v_first.graph || v_next.go_graph, null, p_runs, 0, '{}', '{}', '{}',
+                                '{}') as f;
+    end;
+end $$;

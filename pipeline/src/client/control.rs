@@ -1,0 +1,251 @@
+//! What is asked of a run that is there: cancel it, open it again, run it again.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jobs::News;
+use sqlx::{PgConnection, Postgres, Transaction};
+
+use super::Run;
+use super::start::copy;
+use crate::coordinator::{REQUESTS, news};
+use crate::{Error, Result};
+
+/// How long it is tried to lock a run that others hold.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl<O> Run<O> {
+    /// Cancels the run: what has not started never will, what runs is asked to stop
+    /// ([`Context::cancelled`](jobs::Context::cancelled)), and no attempt is followed by another. The
+    /// run is `cancelling` until the last of them has ended. Cancelling twice is fine.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRun`]; [`Error::RunEnded`], which names its status.
+    pub async fn cancel(&self) -> Result<()> {
+        let mut tx = self.lock().await?;
+        let row = sqlx::query!(
+            "select refused, queues, over from pipeline.cancel_v1($1, 'cancel')",
+            self.id()
+        )
+        .fetch_one(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        if let Some(status) = row.refused {
+            return Err(Error::RunEnded {
+                run: self.id(),
+                status: status.parse().map_err(sqlx::Error::from)?,
+                asked: "cancelled",
+                remedy: "only a run that has not ended can be",
+            });
+        }
+        let (queues, over) = (row.queues.unwrap_or_default(), row.over.unwrap_or_default());
+        self.tell(&queues, &over, true).await;
+        Ok(())
+    }
+
+    /// The same from a transaction of yours, when it is committed: a worker takes it up then. Of a run
+    /// that has ended meanwhile, an event is all that remains of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRun`], as far as this transaction can see.
+    pub async fn cancel_in(&self, tx: &mut PgConnection) -> Result<()> {
+        if !self.exists(tx).await? {
+            return Err(Error::NoRun(self.id()));
+        }
+        request(tx, "cancel", &[self.id()]).await?;
+        Ok(())
+    }
+
+    /// Opens a run again that failed, was halted or cancelled: its next round begins when this is
+    /// awaited. Steps that failed, were skipped or cancelled are done again; what succeeded stays.
+    pub fn reopen(&self) -> Reopen<'_, O> {
+        Reopen {
+            run: self,
+            named: Vec::new(),
+            forced: false,
+        }
+    }
+
+    /// Starts a new run with the same graph and the same params.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRun`].
+    pub async fn rerun(&self) -> Result<Run<O>> {
+        copy(self).await
+    }
+
+    async fn exists(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        sqlx::query_scalar!(
+            r#"select exists (select from pipeline.runs where id = $1) as "exists!""#,
+            self.id()
+        )
+        .fetch_one(connection)
+        .await
+    }
+
+    /// A transaction that holds the run, and with it all that may change because of it. Nobody is
+    /// waited for while something is held: whoever does not get all of them lets go and tries again.
+    async fn lock(&self) -> Result<Transaction<'static, Postgres>> {
+        let began = tokio::time::Instant::now();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let mut tx = self.client().pool().begin().await?;
+            if !self.exists(&mut tx).await? {
+                return Err(Error::NoRun(self.id()));
+            }
+            let locked = sqlx::query_scalar!("select pipeline.lock_runs_v1($1)", &[self.id()])
+                .fetch_one(&mut *tx)
+                .await?;
+            if locked == Some(true) {
+                return Ok(tx);
+            }
+            tx.rollback().await?;
+            if began.elapsed() > PATIENCE {
+                return Err(Error::Busy { run: self.id() });
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    /// Tells workers and waiters of it. What is not heard, their polls find.
+    async fn tell(&self, queues: &[String], over: &[i64], requests: bool) {
+        let queues = queues.iter().map(|queue| News {
+            channel: "pipeline_jobs",
+            text: queue.clone(),
+        });
+        let requests = requests.then(|| News {
+            channel: REQUESTS,
+            text: String::new(),
+        });
+        let all: Vec<News> = queues.chain(news(over)).chain(requests).collect();
+        let channels: Vec<&str> = all.iter().map(|news| news.channel).collect();
+        let texts: Vec<&str> = all.iter().map(|news| news.text.as_str()).collect();
+        let told = sqlx::query_file!("src/sql/tell.sql", &channels as &[&str], &texts as &[&str])
+            .execute(self.client().pool())
+            .await;
+        if let Err(error) = told {
+            tracing::debug!(%error, "nobody was told; they will find it");
+        }
+    }
+}
+
+/// Leaves a request for the workers.
+pub(super) async fn request(
+    connection: &mut PgConnection,
+    kind: &str,
+    runs: &[i64],
+) -> Result<(), sqlx::Error> {
+    sqlx::query_file!("src/sql/request.sql", runs, kind)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Opens a run again when awaited.
+#[derive(Debug)]
+#[must_use = "a run is reopened when this is awaited"]
+pub struct Reopen<'a, O> {
+    run: &'a Run<O>,
+    named: Vec<String>,
+    forced: bool,
+}
+
+impl<O> Reopen<'_, O> {
+    /// Does this step again too, whose failure was ignored. Others are done again without being named.
+    pub fn step(mut self, key: impl Into<String>) -> Self {
+        self.named.push(key.into());
+        self
+    }
+
+    /// Even where no live worker knows a job type that is needed, or only in another version.
+    pub fn force(mut self) -> Self {
+        self.forced = true;
+        self
+    }
+
+    async fn check(&self, tx: &mut PgConnection) -> Result<()> {
+        let run = self.run.id();
+        let steps = sqlx::query_file!("src/sql/named_steps.sql", run, &self.named)
+            .fetch_all(&mut *tx)
+            .await?;
+        for step in steps {
+            match (step.status, step.is_ignored) {
+                (None, _) => {
+                    return Err(Error::NoStep {
+                        run,
+                        pipeline: step.pipeline,
+                        step: step.key,
+                        known: step.known.unwrap_or_default(),
+                    });
+                }
+                (Some(_), Some(true)) => {}
+                (Some(status), _) => {
+                    return Err(Error::NotIgnored {
+                        run,
+                        step: step.key,
+                        status: status.parse().map_err(sqlx::Error::from)?,
+                    });
+                }
+            }
+        }
+        if self.forced {
+            return Ok(());
+        }
+        let unknown =
+            sqlx::query_scalar!("select pipeline.unknown_jobs_v1($1, $2)", run, &self.named)
+                .fetch_one(&mut *tx)
+                .await?;
+        match unknown {
+            Some(jobs) if !jobs.is_empty() => Err(Error::UnknownJobs {
+                run,
+                jobs: jobs.join(", "),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    async fn reopen(self) -> Result<()> {
+        let run = self.run.id();
+        let mut tx = self.run.lock().await?;
+        let status = sqlx::query_scalar!(
+            r#"select status::text as "status!" from pipeline.runs where id = $1"#,
+            run
+        )
+        .fetch_one(&mut *tx)
+        .await?;
+        if !["failed", "halted", "cancelled"].contains(&status.as_str()) {
+            return Err(Error::RunEnded {
+                run,
+                status: status.parse().map_err(sqlx::Error::from)?,
+                asked: "reopened",
+                remedy: "only a run that failed, was halted or cancelled can be",
+            });
+        }
+        self.check(&mut tx).await?;
+        let row = sqlx::query!(
+            "select queues, over from pipeline.reopen_v1($1, $2)",
+            run,
+            &self.named
+        )
+        .fetch_one(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        let (queues, over) = (row.queues.unwrap_or_default(), row.over.unwrap_or_default());
+        self.run.tell(&queues, &over, false).await;
+        Ok(())
+    }
+}
+
+impl<'a, O: Send + Sync + 'a> IntoFuture for Reopen<'a, O> {
+    type Output = Result<()>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.reopen())
+    }
+}

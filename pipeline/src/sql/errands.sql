@@ -1,0 +1,1 @@
+select requested, overdue, stop from pipeline.errands_v1($1)

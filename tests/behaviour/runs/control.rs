@@ -1,0 +1,188 @@
+//! Callbacks, chains, cancelling, reopening.
+
+use std::time::Duration;
+
+use pipeline::{Continue, Error, Pipeline, RunStatus};
+use tests::with_database;
+
+use super::support::{Running, Told, What, act};
+
+fn simple(name: &str) -> Pipeline<String> {
+    Pipeline::configure(name, |p| {
+        let a = p.step("a", act(&format!("{name}.a")));
+        let b = p.following(&a).step("b", act(&format!("{name}.b")));
+        p.on_complete(Told("complete".into()));
+        p.on_success(Told("success".into()));
+        p.on_failure(Told("failure".into()));
+        b
+    })
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callbacks_fire_once_for_what_they_are_for() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        let run = it.client.start(simple("good")).await.unwrap();
+        it.becomes(&run, "succeeded").await;
+        it.script.says("complete good succeeded 1 []").await;
+        it.script.says("success good succeeded 1 []").await;
+        it.script.tell("bad.a", What::Fail);
+        let run = it.client.start(simple("bad")).await.unwrap();
+        it.becomes(&run, "halted").await;
+        it.script.says("complete bad halted 1 [a]").await;
+        it.script.says("failure bad halted 1 [a]").await;
+        it.script.tell("bad.a", What::Succeed);
+        run.reopen().await.unwrap();
+        it.becomes(&run, "succeeded").await;
+        it.script.says("complete bad succeeded 2 []").await;
+        it.script.says("success bad succeeded 2 []").await;
+        let lines = it.script.log();
+        assert_eq!(
+            lines.iter().filter(|line| line.contains(" [")).count(),
+            6,
+            "{lines:?}"
+        );
+        it.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_runs_stage_after_stage_and_is_skipped_after_a_failure() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        let run = it
+            .client
+            .start(simple("one"))
+            .then(simple("two"))
+            .then((simple("three"), simple("four")))
+            .then(simple("five"))
+            .await
+            .unwrap();
+        let chained = run.chained();
+        assert_eq!(chained.len(), 4);
+        it.becomes(&chained[3], "succeeded").await;
+        let steps: Vec<String> = it
+            .script
+            .log()
+            .into_iter()
+            .filter(|l| !l.contains('['))
+            .collect();
+        let place = |line: &str| steps.iter().position(|it| it == line).unwrap();
+        assert!(place("one.b") < place("two.a") && place("two.b") < place("three.a"));
+        assert!(place("three.b") < place("five.a") && place("four.b") < place("five.a"));
+
+        it.script.tell("two.a", What::Fail);
+        let run = it
+            .client
+            .start(simple("one"))
+            .then(simple("two"))
+            .then(simple("six"))
+            .await
+            .unwrap();
+        let chained = run.chained();
+        it.becomes(&chained[1], "skipped").await;
+        assert_eq!(it.steps(&chained[1]).await, ["a skipped", "b skipped"]);
+        it.script.says("complete six skipped 1 []").await;
+        it.script.tell("two.a", What::Succeed);
+        chained[0].reopen().await.unwrap();
+        it.becomes(&chained[1], "succeeded").await;
+        // Late: what it is chained to has ended.
+        let late = run.then(simple("late")).await.unwrap();
+        it.becomes(&late[0][0], "succeeded").await;
+        it.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_run_stops_what_runs_and_never_starts_the_rest() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        it.script.tell("x.a", What::Wait);
+        let run = it
+            .client
+            .start(simple("x"))
+            .then(simple("y"))
+            .await
+            .unwrap();
+        it.script.says("x.a").await;
+        run.cancel().await.unwrap();
+        it.script.says("x.a stopped").await;
+        it.becomes(&run, "cancelled").await;
+        run.cancel().await.unwrap();
+        assert_eq!(it.steps(&run).await, ["a cancelled", "b cancelled"]);
+        it.becomes(&run.chained()[0], "skipped").await;
+        it.script.says("complete x cancelled 1 []").await;
+        it.script.tell("x.a", What::Succeed);
+        run.reopen().await.unwrap();
+        it.becomes(&run, "succeeded").await;
+        it.becomes(&run.chained()[0], "succeeded").await;
+        let refused = run.cancel().await.unwrap_err();
+        assert!(
+            matches!(
+                refused,
+                Error::RunEnded {
+                    status: RunStatus::Succeeded,
+                    ..
+                }
+            ),
+            "{refused}"
+        );
+        it.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_fails_the_run() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        let pipeline = Pipeline::configure("slow", |p| {
+            p.failure_strategy(Continue);
+            p.deadline(Duration::from_secs(60));
+            let a = p.step("a", act("slow.a"));
+            p.following(&a).step("b", act("slow.b"));
+            p.on_failure(Told("failure".into()));
+        });
+        it.script.tell("slow.a", What::WaitStubbornly);
+        let run = it.client.start(pipeline.unwrap()).await.unwrap();
+        it.script.says("slow.a").await;
+        db.move_clock(Duration::from_secs(61)).await;
+        it.becomes(&run, "cancelling").await;
+        it.script.let_through("slow.a");
+        it.becomes(&run, "failed").await;
+        assert_eq!(it.steps(&run).await, ["a succeeded", "b cancelled"]);
+        it.script.says("failure slow failed 1 []").await;
+        it.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_in_a_transaction_happens_when_it_is_committed() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        it.script.tell("x.a", What::Wait);
+        let run = it.client.start(simple("x")).await.unwrap();
+        it.script.says("x.a").await;
+        let mut tx = db.pool().begin().await.unwrap();
+        run.cancel_in(&mut tx).await.unwrap();
+        let late = run.then_in(&mut tx, simple("late")).await.unwrap();
+        tx.rollback().await.unwrap();
+        let mut tx = db.pool().begin().await.unwrap();
+        let late_too = run.then_in(&mut tx, simple("late")).await.unwrap();
+        tx.commit().await.unwrap();
+        it.script.let_through("x.a");
+        it.becomes(&late_too[0][0], "succeeded").await;
+        let there: i64 = sqlx::query_scalar("select count(*) from pipeline.runs where id = $1")
+            .bind(late[0][0].id())
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
+        assert_eq!(there, 0);
+        it.stop().await;
+    })
+    .await;
+}

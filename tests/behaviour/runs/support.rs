@@ -1,0 +1,212 @@
+//! A worker inside the test's own process, and steps that do what they are told.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pipeline::jobs::{Context, Job, JobError, Perform};
+use pipeline::{Client, Run, RunEnded, StepContext as _, Worker};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use tests::Database;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// What steps have done, and what they are told to do.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Script(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    log: Mutex<Vec<String>>,
+    told: Mutex<HashMap<String, What>>,
+    gates: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    Succeed,
+    Fail,
+    Halt,
+    /// Waits until it is let through, or asked to stop.
+    Wait,
+    /// Waits until it is let through, whatever it is asked.
+    WaitStubbornly,
+}
+
+impl Script {
+    pub(crate) fn tell(&self, step: &str, what: What) {
+        self.0.told.lock().insert(step.to_owned(), what);
+    }
+
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.0.log.lock().clone()
+    }
+
+    pub(crate) fn write(&self, line: String) {
+        self.0.log.lock().push(line);
+    }
+
+    fn gate(&self, step: &str) -> Arc<Semaphore> {
+        let mut gates = self.0.gates.lock();
+        let gate = gates.entry(step.to_owned());
+        Arc::clone(gate.or_insert_with(|| Arc::new(Semaphore::new(0))))
+    }
+
+    pub(crate) fn let_through(&self, step: &str) {
+        self.gate(step).add_permits(1);
+    }
+
+    /// How often a line was written.
+    pub(crate) fn count(&self, line: &str) -> usize {
+        self.log().iter().filter(|it| *it == line).count()
+    }
+
+    pub(crate) async fn says(&self, line: &str) {
+        eventually(line, async || (self.count(line) > 0).then_some(())).await;
+    }
+}
+
+/// A step that does what the script says; its name is its output.
+#[derive(Debug, Clone, Serialize, Deserialize, Job)]
+#[job(attempts = 1, backoff = "fixed(1ms)", lease = "5s")]
+pub(crate) struct Act(pub(crate) String);
+
+impl Perform for Act {
+    type Input = ();
+    type Output = String;
+
+    async fn perform(self, (): (), cx: &Context) -> Result<String, JobError> {
+        let script = cx.data::<Script>()?;
+        script.write(self.0.clone());
+        let what = script.0.told.lock().get(&self.0).copied();
+        match what.unwrap_or(What::Succeed) {
+            What::Succeed => {}
+            What::Fail => return Err(JobError::new("Told", "told to fail")),
+            What::Halt => cx.halt(),
+            What::Wait => {
+                let gate = script.gate(&self.0);
+                tokio::select! {
+                    permit = gate.acquire() => permit?.forget(),
+                    () = cx.cancelled() => {
+                        script.write(format!("{} stopped", self.0));
+                        return Err(JobError::stopped());
+                    }
+                }
+            }
+            What::WaitStubbornly => script.gate(&self.0).acquire().await?.forget(),
+        }
+        assert!(cx.run().is_some() && cx.batch() == Some(cx.id()));
+        Ok(self.0)
+    }
+}
+
+pub(crate) fn act(name: &str) -> Act {
+    Act(name.to_owned())
+}
+
+/// A callback that writes down what it was told.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(attempts = 3, backoff = "fixed(1ms)")]
+pub(crate) struct Told(pub(crate) String);
+
+impl Perform for Told {
+    type Input = RunEnded;
+    type Output = ();
+
+    async fn perform(self, ended: RunEnded, cx: &Context) -> Result<(), JobError> {
+        let failed: Vec<&str> = ended.failed.iter().map(|it| it.step.as_str()).collect();
+        cx.data::<Script>()?.write(format!(
+            "{} {} {} {} [{}]",
+            self.0,
+            ended.pipeline,
+            ended.status,
+            ended.round,
+            failed.join(",")
+        ));
+        Ok(())
+    }
+}
+
+/// A worker that is stopped at the end of the test.
+pub(crate) struct Running {
+    pub(crate) client: Client,
+    pub(crate) script: Script,
+    pool: PgPool,
+    stop: CancellationToken,
+    task: JoinHandle<pipeline::Result<()>>,
+}
+
+impl Running {
+    pub(crate) fn start(db: &Database) -> Self {
+        let script = Script::default();
+        let stop = CancellationToken::new();
+        let worker = Worker::new(db.pool().clone())
+            .register::<(Act, Told)>()
+            .data(script.clone())
+            .grace(Duration::from_secs(1))
+            .queue("*", 16);
+        Self {
+            client: Client::new(db.pool().clone()),
+            script,
+            pool: db.pool().clone(),
+            task: tokio::spawn(worker.run_until(stop.clone().cancelled_owned())),
+            stop,
+        }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap().unwrap();
+    }
+
+    pub(crate) async fn status<O>(&self, run: &Run<O>) -> String {
+        sqlx::query_scalar("select status::text from pipeline.runs where id = $1")
+            .bind(run.id())
+            .fetch_one(&self.pool)
+            .await
+            .unwrap()
+    }
+
+    /// Waits until the run has this status.
+    pub(crate) async fn becomes<O>(&self, run: &Run<O>, status: &str) {
+        let mut last = String::new();
+        for _ in 0..600 {
+            last = self.status(run).await;
+            if last == status {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!(
+            "run {} is {last}, not {status}: {:?}",
+            run.id(),
+            self.steps(run).await
+        );
+    }
+
+    /// The steps as `key status`.
+    pub(crate) async fn steps<O>(&self, run: &Run<O>) -> Vec<String> {
+        sqlx::query_scalar(
+            "select step || ' ' || status from pipeline.run_steps where run = $1 order by no",
+        )
+        .bind(run.id())
+        .fetch_all(&self.pool)
+        .await
+        .unwrap()
+    }
+}
+
+/// Asks until there is an answer.
+pub(crate) async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("in vain: {what}");
+}
