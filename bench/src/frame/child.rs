@@ -79,8 +79,9 @@ impl ChildArguments {
         let output = self
             .command()?
             .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
+            .stdout(Stdio::piped())
+            .spawn()?
+            .wait_with_output()
             .await?;
         if !output.status.success() {
             return Err(format!("{}/{} failed: {}", self.bench, self.system, output.status).into());

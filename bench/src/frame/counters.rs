@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use super::Result;
 
 /// The server's counters for one database, at one moment or between two.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counted {
     pub(crate) transactions: i64,
     /// `None` where the server has no `pg_stat_statements`.

@@ -49,6 +49,29 @@ impl Server {
         Ok(outcome)
     }
 
+    /// Lets one child after the other measure a system, in one database: a phase each, all about
+    /// as many items.
+    pub(crate) async fn phases<const N: usize>(
+        &mut self,
+        bench: &str,
+        system: &str,
+        items: u64,
+        phases: [&str; N],
+    ) -> Result<[(Measured, Counted); N]> {
+        let scratch = self.scratch(system).await?;
+        let mut outcomes = std::array::from_fn(|_| Default::default());
+        for (phase, outcome) in phases.iter().zip(&mut outcomes) {
+            let child = ChildArguments {
+                items,
+                phase: (*phase).to_owned(),
+                ..ChildArguments::new(bench, system, self.url(&scratch))
+            };
+            *outcome = self.count(&scratch, &child).await?;
+        }
+        self.remove(&scratch).await?;
+        Ok(outcomes)
+    }
+
     /// A database for one system.
     pub(crate) async fn scratch(&mut self, label: &str) -> Result<Scratch> {
         let scratch = self.claim.create(label, "template1").await?;

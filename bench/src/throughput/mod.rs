@@ -90,18 +90,9 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 
 /// One system, in a database of its own, from nothing to the last job's end.
 async fn measure_one(server: &mut Server, system: &str, jobs: u64) -> Result<Round> {
-    let scratch = server.scratch(system).await?;
-    let mut child = ChildArguments {
-        items: jobs,
-        phase: "prepare".to_owned(),
-        ..ChildArguments::new("jobs", system, server.url(&scratch))
-    };
-    server.count(&scratch, &child).await?;
-    child.phase = "enqueue".to_owned();
-    let enqueued = server.count(&scratch, &child).await?;
-    child.phase = "run".to_owned();
-    let ran = server.count(&scratch, &child).await?;
-    server.remove(&scratch).await?;
+    let [_, enqueued, ran] = server
+        .phases("jobs", system, jobs, ["prepare", "enqueue", "run"])
+        .await?;
     Ok(Round {
         system: system.to_owned(),
         enqueued,
