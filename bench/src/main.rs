@@ -5,6 +5,7 @@
 //! with lines of three fields for programs: `ratio <name> <number>` or `value <name> <number>`.
 //! Times on a shared machine mean little; compare the ratios.
 
+mod chain;
 mod chaos;
 mod floor;
 mod frame;
@@ -33,6 +34,8 @@ enum Bench {
     /// Jobs that do nothing, from the queue to their end: ours beside apalis-postgres and
     /// graphile_worker.
     Jobs(throughput::Options),
+    /// Runs of a chain of no-op steps: so far the set-based reference alone.
+    Chain(chain::Options),
     /// Whether nothing is lost and nothing done twice, whatever is killed.
     #[command(subcommand)]
     Chaos(chaos::Chaos),
@@ -50,6 +53,7 @@ async fn main() -> ExitCode {
     let outcome = match Arguments::parse().bench {
         Bench::Floor => floor::run().await,
         Bench::Jobs(options) => throughput::run(options).await,
+        Bench::Chain(options) => chain::run(options).await,
         Bench::Chaos(chaos) => chaos::run(chaos).await,
         Bench::Latency(options) => latency::run(options).await,
         Bench::Validate => validate::run(),
@@ -72,6 +76,7 @@ async fn in_child(child: frame::ChildArguments) -> Result<()> {
             pool.close().await;
             measured
         }
+        "chain" => chain::measure(&child).await?,
         "chaos" => return chaos::work(&child).await,
         "latency" => latency::measure(&child).await?,
         "jobs" => throughput::measure(&child).await?,
