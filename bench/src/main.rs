@@ -9,6 +9,8 @@ mod chain;
 mod chaos;
 mod floor;
 mod frame;
+mod graphs;
+mod growth;
 mod latency;
 mod throughput;
 mod validate;

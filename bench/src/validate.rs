@@ -6,11 +6,10 @@
 use std::time::{Duration, Instant};
 
 use pipeline::graph::Graph;
-use pipeline::graph::spec::{
-    Edge, GraphSpec, Join, StepKind, StepOptions, StepSpec, Strategy, Takes,
-};
+use pipeline::graph::spec::{GraphSpec, Takes};
 
 use crate::frame::Result;
+use crate::graphs::graph;
 
 const SMALL: usize = 1_000;
 const LARGE: usize = 100_000;
@@ -76,7 +75,7 @@ fn measure(shape: Shape) -> Result<(f64, f64)> {
         for (size, times) in [SMALL, LARGE].into_iter().zip(&mut rounds) {
             let mut spent = Duration::ZERO;
             for _ in 0..LARGE / size {
-                spent += compile(graph(size, shape))?;
+                spent += compile(graph(size, "work", Takes::Value, shape))?;
             }
             times.push(spent.as_nanos() as f64 / LARGE as f64);
         }
@@ -97,47 +96,4 @@ fn compile(spec: GraphSpec) -> Result<Duration> {
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_unstable_by(f64::total_cmp);
     times[times.len() / 2]
-}
-
-fn graph(size: usize, shape: Shape) -> GraphSpec {
-    GraphSpec {
-        name: "bench".into(),
-        display_name: None,
-        description: None,
-        tags: Vec::new(),
-        strategy: Strategy::Halt,
-        deadline_ms: None,
-        steps: (0..size).map(|n| step(n, &shape(n))).collect(),
-        callbacks: Vec::new(),
-        output: Vec::new(),
-    }
-}
-
-fn step(n: usize, before: &[usize]) -> StepSpec {
-    let edge = |before: &usize| Edge {
-        step: format!("step-{before}"),
-        takes: Takes::Value,
-    };
-    StepSpec {
-        key: format!("step-{n}"),
-        kind: StepKind::Job {
-            job: "work".into(),
-            version: 1,
-        },
-        after: before.iter().map(edge).collect(),
-        input: None,
-        join: Join::All,
-        strategy: None,
-        optional: false,
-        arm: None,
-        options: Some(StepOptions {
-            queue: "default".into(),
-            priority: 0,
-            attempts: 5,
-            timeout_ms: None,
-            lease_ms: 30_000,
-            backoff: jobs::Backoff::DEFAULT,
-            delay_ms: 0,
-        }),
-    }
 }
