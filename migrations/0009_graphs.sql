@@ -39,7 +39,8 @@ create table pipeline.nodes (
     arms     text[],                               -- of a branch: their names
     returns  integer[],                            -- of a merge: for each arm, the node whose value it is
     primary key (graph, no),
-    unique (graph, key),
+    -- In this order it is of no use to whoever looks for a number.
+    unique (key, graph),
     constraint jobs_have_options check
         (kind not in ('job', 'branch', 'each')
          or num_nulls(job, version, queue, priority, attempts, lease_ms) = 0)

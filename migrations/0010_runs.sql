@@ -50,7 +50,7 @@ create table pipeline.runs (
     constraint live_counts check (live >= 0),
     constraint ended_has_time check
         ((status in ('succeeded', 'failed', 'halted', 'cancelled', 'skipped')) = (ended_at is not null))
-) with (fillfactor = 60);
+) with (fillfactor = 40);
 -- Lists page by time and id; ids alone follow neither time nor commit.
 create index runs_by_time on pipeline.runs (created_at, id);
 create index runs_by_name on pipeline.runs (pipeline, created_at, id);

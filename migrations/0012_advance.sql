@@ -20,7 +20,8 @@ create function pipeline.advance_v1(
     out over bigint[]           -- runs that have ended
 )
 language plpgsql
--- The plan is always a walk along primary keys from what has ended; also in what is called from here.
+-- The plan is always a walk along primary keys from what has ended, whatever the statistics say; also
+-- in what is called from here. `offset 0` keeps a lookup whole, and `ctid` finds what it has found.
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
 set enable_mergejoin to off set jit to off
 as $$
@@ -52,8 +53,8 @@ begin
                 else e.message
             end
         from (
-            select pipeline.run_of(e.id) as run, pipeline.no_of(e.id) as no, e.*, r.graph, r.drain,
-                   n.kind, n.strategy, n.key, n.arms, chosen.arm,
+            select e.*, step.ctid as place, r.graph, r.drain, n.kind,
+                   n.strategy, n.key, n.arms, chosen.arm,
                    n.kind = 'branch' and e.came = 0 and chosen.arm is null as not_an_arm,
                    case when n.kind = 'branch' and e.came = 0 and chosen.arm is null then 'failed'
                         when e.came = 0 then 'succeeded'
@@ -63,15 +64,25 @@ begin
                         else 'failed' end::pipeline.step_status as status
             from unnest(p_ids, p_tokens, p_attempts, p_came, p_ran, p_outputs, p_classes, p_messages)
                  as e (id, token, attempt, came, ran, output, class, message)
-            join pipeline.runs r on r.id = pipeline.run_of(e.id)
-            join pipeline.nodes n on n.graph = r.graph and n.no = pipeline.no_of(e.id)
+            cross join lateral (
+                select r.graph, r.drain, r.status from pipeline.runs r
+                where r.id = pipeline.run_of(e.id) offset 0
+            ) as r
+            cross join lateral (
+                select n.kind, n.strategy, n.key, n.arms from pipeline.nodes n
+                where n.graph = r.graph and n.no = pipeline.no_of(e.id) offset 0
+            ) as n
+            cross join lateral (
+                select s.ctid from pipeline.steps s
+                where s.run = pipeline.run_of(e.id) and s.no = pipeline.no_of(e.id)
+                  and s.status = 'enqueued' offset 0
+            ) as step
             cross join lateral (
                 select case when n.kind = 'branch' and e.came = 0
                             then array_position(n.arms, e.output #>> '{}') - 1 end as arm
             ) as chosen
         ) as e
-        where s.run = e.run and s.no = e.no and s.status = 'enqueued'
-          and (e.came <= 3 or e.drain is not null)
+        where s.ctid = e.place and (e.came <= 3 or e.drain is not null)
         returning s.run, s.no, e.graph, e.kind, e.strategy, s.status, s.arm
     )
     select coalesce(array_agg(run), '{}'), array_agg(no), array_agg(graph),
@@ -200,8 +211,14 @@ begin
                              when n.is_any then t.first
                              else coalesce(s.cause, t.cause) end
             from touched t
-            join pipeline.nodes n on n.graph = t.graph and n.no = t.no
-            join pipeline.steps before on before.run = t.run and before.no = t.no
+            cross join lateral (
+                select n.kind, n.is_any from pipeline.nodes n
+                where n.graph = t.graph and n.no = t.no offset 0
+            ) as n
+            cross join lateral (
+                select b.ctid, b.waits, b.edges from pipeline.steps b
+                where b.run = t.run and b.no = t.no and b.status = 'pending' offset 0
+            ) as before
             cross join lateral (
                 select case
                     when n.is_any and t.edges & 4 > 0 then 'enqueued'
@@ -213,7 +230,7 @@ begin
                     else 'enqueued'
                 end::pipeline.step_status as status
             ) as next
-            where s.run = t.run and s.no = t.no and s.status = 'pending'
+            where s.ctid = before.ctid
             returning s.run, s.no, t.graph, s.status, n.kind
         )
         select coalesce(array_agg(run) filter (where status not in ('pending', 'enqueued')), '{}') as run,
@@ -260,20 +277,23 @@ language plpgsql
 as $$
 declare
     v_now timestamptz := pipeline.now();
+    v_paused text[] := coalesce((select array_agg(q.name) from pipeline.queues q
+                                 where q.paused_at is not null), '{}');
 begin
     with released as (
         select pipeline.step_id(e.run, e.no) as id, n.job, n.queue, n.priority, n.attempts,
                n.lease_ms, n.delay_ms, offer.line, offer.free
         from unnest(p_runs, p_nos, p_graphs) as e (run, no, graph)
-        join pipeline.nodes n on n.graph = e.graph and n.no = e.no
+        cross join lateral (
+            select n.* from pipeline.nodes n where n.graph = e.graph and n.no = e.no offset 0
+        ) as n
         left join lateral (
             select o.line, o.free
             from unnest(p_patterns, p_free, p_floors) with ordinality as o (pattern, free, floor, line)
             where o.free > 0 and n.delay_ms = 0 and n.priority >= o.floor and n.job = any (p_kinds)
               and (n.queue = o.pattern
                    or right(o.pattern, 1) = '*' and starts_with(n.queue, left(o.pattern, -1)))
-              and not exists (select from pipeline.queues q
-                              where q.name = n.queue and q.paused_at is not null)
+              and n.queue <> all (v_paused)
             order by o.line
             limit 1
         ) as offer on true
@@ -334,7 +354,9 @@ begin
                               + case when r.history >= 3 then c.started else 0 end
                               + case when r.history >= 1 and next.over then 1 else 0 end
         from counted c
-        join pipeline.runs before on before.id = c.run
+        cross join lateral (
+            select b.ctid, b.* from pipeline.runs b where b.id = c.run offset 0
+        ) as before
         cross join lateral (
             select before.live = c.ended as over,
                    case when before.live = c.ended
@@ -342,7 +364,7 @@ begin
                                                       before.halt or c.halts, before.drain)
                         else before.status end as status
         ) as next
-        where r.id = c.run
+        where r.ctid = before.ctid
         returning r.id, r.history, next.over
     )
     select array_agg(id) filter (where over), max(history) into v_over, v_history from moved;
@@ -355,9 +377,14 @@ begin
                + row_number() over (partition by e.run order by e.ord),
                v_now, s.no, nullif(s.attempt, 0), s.status::text
         from unnest(p_runs || p_go_runs, p_nos || p_go_nos) with ordinality as e (run, no, ord)
-        join pipeline.runs r on r.id = e.run
-                            and r.history >= case when e.ord <= v_ended then 2 else 3 end
-        join pipeline.steps s on s.run = e.run and s.no = e.no;
+        cross join lateral (
+            select r.id, r.events, r.ended_at from pipeline.runs r
+            where r.id = e.run and r.history >= case when e.ord <= v_ended then 2 else 3 end offset 0
+        ) as r
+        cross join lateral (
+            select s.no, s.attempt, s.status from pipeline.steps s
+            where s.run = e.run and s.no = e.no offset 0
+        ) as s;
     end if;
     if v_over is not null and v_history >= 1 then
         insert into pipeline.events (run, no, at, status)

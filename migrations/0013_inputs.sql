@@ -20,9 +20,17 @@ begin
            n.input::text, given.takes, given.outputs, given.failed, given.classes, given.messages,
            r.status = 'cancelling'
     from unnest(p_ids) as e (id)
-    join pipeline.runs r on r.id = pipeline.run_of(e.id)
-    join pipeline.nodes n on n.graph = r.graph and n.no = pipeline.no_of(e.id)
-    join pipeline.steps s on s.run = r.id and s.no = n.no
+    cross join lateral (
+        select r.id, r.graph, r.status from pipeline.runs r
+        where r.id = pipeline.run_of(e.id) offset 0
+    ) as r
+    cross join lateral (
+        select n.* from pipeline.nodes n
+        where n.graph = r.graph and n.no = pipeline.no_of(e.id) offset 0
+    ) as n
+    cross join lateral (
+        select s.params, s.cause from pipeline.steps s where s.run = r.id and s.no = n.no offset 0
+    ) as s
     left join lateral (
         select array_agg(element.takes order by element.pos) as takes,
                array_agg(element.output order by element.pos) as outputs,
@@ -37,7 +45,10 @@ begin
                        where node.graph = d.graph and node.no = d.up
                    ) end as failed
             from pipeline.dependencies d
-            join pipeline.steps up on up.run = r.id and up.no = d.up
+            cross join lateral (
+                select up.output, up.error_class, up.error_message, up.status from pipeline.steps up
+                where up.run = r.id and up.no = d.up offset 0
+            ) as up
             where d.graph = r.graph and d.down = n.no and d.takes <> 'order'
               and (not n.is_any or d.up = s.cause)
         ) as element

@@ -3,9 +3,8 @@
 //! Each round gives each system a database of its own and two children, one after the other: one
 //! prepares the schema, one starts the runs and sees them through. The clock and the server's counters
 //! take in the starting: a step costs what it costs to have one.
-//!
-//! So far the reference stands alone: nothing of ours can start a run yet.
 
+mod ours;
 mod reference;
 
 use crate::frame::{ChildArguments, Measured, Report, Result, Server, median};
@@ -25,10 +24,11 @@ const STEPS: u32 = 5;
 /// Connections for each system.
 const CONNECTIONS: u32 = 4;
 
+const OURS: &str = "ours";
 const REFERENCE: &str = "reference";
 /// What is said of how a system is set up.
 type Settings = fn() -> String;
-const SYSTEMS: [(&str, Settings); 1] = [(REFERENCE, reference::settings)];
+const SYSTEMS: [(&str, Settings); 2] = [(OURS, ours::settings), (REFERENCE, reference::settings)];
 
 pub(crate) async fn run(options: Options) -> Result<()> {
     let mut server = Server::start().await?;
@@ -47,7 +47,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         let of_it = speeds.iter().filter(|(it, _)| *it == system);
         median(of_it.map(|(_, speed)| *speed).collect())
     };
-    report.value("chain/reference_steps_per_s", speed(REFERENCE));
+    report.ratio("chain/reference", speed(OURS) / speed(REFERENCE));
 
     let mut settings = server.settings().await?;
     for (system, its) in SYSTEMS {
@@ -66,6 +66,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 pub(crate) async fn measure(child: &ChildArguments) -> Result<Measured> {
     let pool = child.pool(CONNECTIONS).await?;
     let measured = match (child.system.as_str(), child.phase.as_str()) {
+        (OURS, "prepare") => ours::prepare(&pool).await?,
+        (OURS, "run") => ours::run(&pool, child.items).await?,
         (REFERENCE, "prepare") => reference::prepare(&pool).await?,
         (REFERENCE, "run") => reference::run(&pool, child.items).await?,
         (system, phase) => {

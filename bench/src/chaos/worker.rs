@@ -48,8 +48,8 @@ pub(super) async fn prepare(pool: &PgPool) -> Result<()> {
 }
 
 impl Settle for Record {
-    fn concerns(&self, _: &End) -> bool {
-        true
+    fn row(&self, end: &End) -> Option<i64> {
+        Some(end.job())
     }
 
     fn lock<'a>(
@@ -65,6 +65,7 @@ impl Settle for Record {
         &'a self,
         connection: &'a mut PgConnection,
         ends: &'a [(&'a End, Came)],
+        _: &'a jobs::Offer,
     ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
         Box::pin(async {
             let jobs: Vec<i64> = ends.iter().map(|(end, _)| end.job()).collect();

@@ -8,7 +8,7 @@ use sqlx::{PgConnection, PgPool, Postgres};
 use tokio_util::sync::CancellationToken;
 
 /// Tasks with a connection each: turns, ticks, renewals, notifications, chores.
-const CONNECTIONS: u32 = 6;
+const CONNECTIONS: u32 = 7;
 /// No statement of the engine's takes this long unless something is wrong.
 const STATEMENT: &str = "set statement_timeout to '30s'; set lock_timeout to '10s'; \
                          set idle_in_transaction_session_timeout to '60s'; \

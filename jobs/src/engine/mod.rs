@@ -2,7 +2,7 @@
 //!
 //! | task | what it does |
 //! |---|---|
-//! | [`turn`] | ends attempts in groups, and claims new ones |
+//! | [`turn`] | ends attempts in groups, and claims new ones; a second one helps when many wait |
 //! | [`tick`] | turns what is due ready, finds lost leases, tells others of work |
 //! | [`renew`] | renews leases, and stops jobs whose lease is lost |
 //! | [`listen`] | hears of new work |
@@ -88,6 +88,12 @@ pub(crate) struct Shared {
     pub(crate) alive: Mutex<HashMap<i64, Alive>>,
     /// Ends that wait for the next turn.
     ends: Mutex<Vec<End>>,
+    /// The tokens of those that a turn has taken.
+    in_flight: Mutex<HashSet<i64>>,
+    /// Read by turns, from what they send until what they claimed is known.
+    turning: tokio::sync::RwLock<()>,
+    /// Many ends wait.
+    many: Notify,
     /// Reported, and not committed yet.
     uncommitted: AtomicUsize,
     /// Begun here and stopped with their leases.
@@ -145,6 +151,9 @@ impl Shared {
             inbox: Inbox::default(),
             alive: Mutex::default(),
             ends: Mutex::default(),
+            in_flight: Mutex::default(),
+            turning: tokio::sync::RwLock::default(),
+            many: Notify::new(),
             uncommitted: AtomicUsize::new(0),
             lapsed: Mutex::default(),
             lost: Mutex::default(),
@@ -207,8 +216,15 @@ impl Shared {
     /// Takes an attempt's end. It will be written, whatever comes.
     pub(crate) fn report(&self, end: End) {
         self.uncommitted.fetch_add(1, Ordering::AcqRel);
-        self.ends.lock().push(end);
+        let waiting = {
+            let mut ends = self.ends.lock();
+            ends.push(end);
+            ends.len()
+        };
         self.signal.notify_one();
+        if waiting >= turn::MANY {
+            self.many.notify_one();
+        }
     }
 
     /// Ends that another transaction keeps from being written join the next turn.
@@ -235,12 +251,14 @@ impl Shared {
         self.closing.is_cancelled() && self.uncommitted() == 0
     }
 
-    /// The tokens of everything that was claimed for us and that we know of, besides these ends.
-    fn known_tokens<'a>(&self, ends: impl Iterator<Item = &'a End>) -> Vec<i64> {
+    /// The tokens of everything that was claimed for us and that we know of.
+    fn known_tokens(&self) -> Vec<i64> {
         // In this order: an attempt that ends goes from the one to the other.
         let mut tokens: Vec<i64> = self.alive.lock().keys().copied().collect();
-        tokens.extend(self.ends.lock().iter().map(End::token));
-        tokens.extend(ends.map(End::token));
+        let ends = self.ends.lock();
+        tokens.extend(ends.iter().map(End::token));
+        tokens.extend(self.in_flight.lock().iter());
+        drop(ends);
         tokens.extend(self.lapsed.lock().iter());
         tokens
     }
@@ -382,6 +400,10 @@ async fn supervise(shared: Arc<Shared>, worker: WorkerContext) {
         renew::connect(&mut renewals).await;
         let tasks = [
             tokio::spawn(turn::run(
+                Arc::clone(&shared),
+                link::Link::new(pool.clone()),
+            )),
+            tokio::spawn(turn::assist(
                 Arc::clone(&shared),
                 link::Link::new(pool.clone()),
             )),

@@ -32,12 +32,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// So long do ends that others hold up wait for company before they are tried again.
 const BREATH: Duration = Duration::from_millis(5);
 
+/// So many ends must wait before a second connection helps: few are better off in one group.
+pub(super) const MANY: usize = 200;
+
 pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
     loop {
         if shared.is_held_up() {
             let _ = tokio::time::timeout(BREATH, shared.signal.notified()).await;
         }
-        let (ends, alone) = next_ends(&shared);
+        let (ends, alone) = next_ends(&shared, 0);
         let reserved = if alone {
             Vec::new()
         } else {
@@ -50,14 +53,61 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
             shared.signal.notified().await;
             continue;
         }
-        turn(&shared, &mut link, ends, reserved, alone).await;
+        see_through(&shared, &mut link, ends, reserved, alone).await;
     }
     shared.drained.cancel();
 }
 
+/// A second pair of hands: while one turn is being committed and many ends have gathered, takes these.
+pub(crate) async fn assist(shared: Arc<Shared>, mut link: Link) {
+    loop {
+        tokio::select! {
+            () = shared.many.notified() => {}
+            () = shared.drained.cancelled() => return,
+        }
+        loop {
+            let (ends, alone) = next_ends(&shared, MANY);
+            if ends.is_empty() {
+                break;
+            }
+            let reserved = if alone {
+                Vec::new()
+            } else {
+                reserve(&shared, &ends)
+            };
+            see_through(&shared, &mut link, ends, reserved, alone).await;
+        }
+    }
+}
+
+async fn see_through(
+    shared: &Shared,
+    link: &mut Link,
+    ends: Vec<End>,
+    reserved: Vec<Reserved>,
+    alone: bool,
+) {
+    let tokens: Vec<i64> = ends.iter().map(End::token).collect();
+    turn(shared, link, ends, reserved, alone).await;
+    let mut in_flight = shared.in_flight.lock();
+    for token in &tokens {
+        in_flight.remove(token);
+    }
+}
+
 /// The next group: all that have gathered, or those of one held row alone.
-fn next_ends(shared: &Shared) -> (Vec<End>, bool) {
+fn next_ends(shared: &Shared, at_least: usize) -> (Vec<End>, bool) {
     let mut waiting = shared.ends.lock();
+    if waiting.len() < at_least {
+        return (Vec::new(), false);
+    }
+    let (ends, alone) = take_ends(shared, &mut waiting);
+    // Before anybody else can look: at every moment an end is here or there.
+    shared.in_flight.lock().extend(ends.iter().map(End::token));
+    (ends, alone)
+}
+
+fn take_ends(shared: &Shared, waiting: &mut Vec<End>) -> (Vec<End>, bool) {
     let rows = |end: &End| -> Vec<Option<i64>> {
         shared.settle.iter().map(|settle| settle.row(end)).collect()
     };
@@ -150,9 +200,11 @@ async fn turn(
             continue;
         }
         if link.is_new() {
-            let known = shared.known_tokens(groups.iter().flatten().chain(&ends));
-            disown(shared, link, &known).await;
+            // Not while another turn may have claimed what nobody has heard of yet.
+            let _quiet = shared.turning.write().await;
+            disown(shared, link, &shared.known_tokens()).await;
         }
+        let _turning = shared.turning.read().await;
         let sent = Instant::now();
         let outcome =
             tokio::time::timeout(limit, attempt(shared, link, ends.clone(), &reserved, wait))
