@@ -35,7 +35,8 @@ pub enum Given {
 
 impl Given {
     /// Decodes it, with the path of what does not decode.
-    pub(crate) fn decode<T: DeserializeOwned>(
+    #[doc(hidden)]
+    pub fn decode<T: DeserializeOwned>(
         &self,
     ) -> Result<T, serde_path_to_error::Error<serde_json::Error>> {
         serde_path_to_error::deserialize(self)

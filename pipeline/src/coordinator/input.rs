@@ -126,11 +126,13 @@ fn element(takes: &str, output: Option<String>, failure: Option<Failure>) -> Giv
     }
 }
 
-/// Lays elements out as the job takes them.
-fn shaped(shape: &Shape, elements: &mut impl Iterator<Item = Given>) -> Given {
+/// Lays elements out as they are taken.
+pub(crate) fn shaped(shape: &Shape, elements: &mut impl Iterator<Item = Given>) -> Given {
     match shape {
         Shape::One => elements.next().unwrap_or(Given::Absent),
         Shape::List(count) => Given::Many(elements.take(*count as usize).collect()),
+        // `()`, as serde has it.
+        Shape::Tuple(shapes) if shapes.is_empty() => Given::Value("null".to_owned()),
         Shape::Tuple(shapes) => {
             Given::Many(shapes.iter().map(|shape| shaped(shape, elements)).collect())
         }

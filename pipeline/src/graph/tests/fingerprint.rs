@@ -68,6 +68,11 @@ const COUNTS: &[(&str, Change)] = &[
     ("deadline", |s| s.deadline_ms = Some(1)),
     ("output: which", |s| s.output.truncate(1)),
     ("output: order", |s| s.output.reverse()),
+    ("output: a list", |s| s.output_shape = Some(Shape::List(2))),
+    ("output: nested", |s| {
+        let inner = Shape::Tuple(vec![Shape::One, Shape::One]);
+        s.output_shape = Some(Shape::Tuple(vec![inner]));
+    }),
     ("callback: when", |s| {
         s.callbacks[0].on = CallbackOn::Complete
     }),
@@ -204,6 +209,9 @@ const DOES_NOT_COUNT: &[(&str, Change)] = &[
             takes: Takes::Order,
         };
         step(s, "wait").after.push(edge);
+    }),
+    ("a shape of the output that its number has anyway", |s| {
+        s.output_shape = Some(Shape::Tuple(vec![Shape::One, Shape::One]));
     }),
     ("a shape of an input that its edges have anyway", |s| {
         step(s, "maybe").input = Some(Shape::One);

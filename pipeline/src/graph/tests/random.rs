@@ -129,11 +129,13 @@ fn any_single_graph() -> impl Strategy<Value = GraphSpec> {
         any_key(),
         vec(any_step(), 0..14),
         vec(any_key(), 0..2),
+        proptest::option::weighted(0.1, any_shape()),
         any_strategy(),
     );
-    parts.prop_map(|(name, steps, output, strategy)| GraphSpec {
+    parts.prop_map(|(name, steps, output, output_shape, strategy)| GraphSpec {
         name,
         output,
+        output_shape,
         strategy,
         ..graph(steps)
     })
