@@ -46,7 +46,9 @@ impl<O> Run<O> {
             .await?;
         match rows.first() {
             None => return Err(Error::NoRun(self.id())),
-            Some(row) if row.step.is_none() => return Err(self.no_step(step).await),
+            Some(row) if row.step.is_none() => {
+                return Err(self.no_step(self.client().pool(), step).await);
+            }
             Some(_) => {}
         }
         let attempts = rows.into_iter().filter_map(|row| {

@@ -1,8 +1,8 @@
 //! The application's side: starts runs, and looks at them.
 
+mod attempts;
 mod chain;
 mod control;
-mod attempts;
 mod events;
 mod list;
 mod output;
@@ -21,9 +21,9 @@ use sqlx::{PgConnection, PgPool};
 use crate::Result;
 use crate::graph::Fingerprint;
 
+pub use attempts::Attempt;
 pub use chain::{Chain, IntoStage, Stage};
 pub use control::Reopen;
-pub use attempts::Attempt;
 pub use events::Event;
 pub use list::{BadCursor, Cursor, Page, RunFilter};
 pub use run::Run;

@@ -37,31 +37,24 @@ impl<O: DeserializeOwned> Run<O> {
                 status,
             });
         }
-        let shape = match &first.shape {
-            Some(json) => Some(serde_json::from_str(json).map_err(sqlx::Error::decode)?),
-            None => None,
-        };
-        let mut outputs = Outputs {
-            run: self.id(),
-            shape,
-            steps: Vec::with_capacity(rows.len()),
-            values: Vec::with_capacity(rows.len()),
-        };
-        for row in rows {
+        let shape = first.shape.as_deref().map(serde_json::from_str::<Shape>);
+        let shape = shape.transpose().map_err(sqlx::Error::decode)?;
+        let rows: Vec<_> = rows.into_iter().filter(|row| row.step.is_some()).collect();
+        let shape = shape.or_else(|| Shape::of(rows.len()));
+        let sure = shape.iter().flat_map(Shape::sure);
+        let mut outputs = Outputs::new(self.id());
+        for (row, sure) in rows.into_iter().zip(sure) {
             let (Some(step), Some(status)) = (row.step, row.step_status) else {
                 continue;
             };
             let status = status.parse().map_err(sqlx::Error::from)?;
             // Where a step after it would have gone on without its value, so does the reader.
-            if row.output.is_none() && row.may_lack != Some(true) {
+            if row.output.is_none() && (sure || row.may_lack != Some(true)) {
                 return Err(no_output(self.id(), step, status));
             }
-            outputs.steps.push((step, status));
-            outputs
-                .values
-                .push(row.output.map_or(Given::Absent, Given::Value));
+            outputs.push(step, row.output);
         }
-        outputs.decode()
+        outputs.decode(shape.as_ref())
     }
 }
 
@@ -85,19 +78,15 @@ impl<O> Run<O> {
             .await?
             .ok_or(Error::NoRun(self.id()))?;
         let Some(status) = row.status else {
-            return Err(self.no_step(step).await);
+            return Err(self.no_step(self.client().pool(), step).await);
         };
         let status = status.parse().map_err(sqlx::Error::from)?;
         let Some(output) = row.output else {
             return Err(no_output(self.id(), step.to_owned(), status));
         };
-        let outputs = Outputs {
-            run: self.id(),
-            shape: None,
-            steps: vec![(step.to_owned(), status)],
-            values: vec![Given::Value(output)],
-        };
-        outputs.decode()
+        let mut outputs = Outputs::new(self.id());
+        outputs.push(step.to_owned(), Some(output));
+        outputs.decode(Some(&Shape::One))
     }
 }
 
@@ -105,25 +94,35 @@ fn no_output(run: i64, step: String, status: StepStatus) -> Error {
     Error::NoOutput { run, step, status }
 }
 
-/// Outputs of steps, an element each, and how they lie in what is read.
+/// Outputs of steps, each by itself.
 struct Outputs {
     run: i64,
-    /// `None`: as follows from their number.
-    shape: Option<Shape>,
-    steps: Vec<(String, StepStatus)>,
+    steps: Vec<String>,
     values: Vec<Given>,
 }
 
 impl Outputs {
-    fn decode<T: DeserializeOwned>(mut self) -> Result<T> {
-        let shape = self.shape.take().or_else(|| Shape::of(self.steps.len()));
-        let given = match &shape {
+    fn new(run: i64) -> Self {
+        Self {
+            run,
+            steps: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, step: String, output: Option<String>) {
+        self.steps.push(step);
+        self.values.push(output.map_or(Given::Absent, Given::Value));
+    }
+
+    /// Decodes them, as they lie in this shape.
+    fn decode<T: DeserializeOwned>(mut self, shape: Option<&Shape>) -> Result<T> {
+        let mut values = std::mem::take(&mut self.values).into_iter();
+        let given = match shape {
             None => Given::Value("null".to_owned()),
-            Some(shape) => shaped(shape, &mut self.values.iter().cloned()),
+            Some(shape) => shaped(shape, &mut values),
         };
-        given
-            .decode()
-            .map_err(|error| self.blame(shape.as_ref(), error))
+        given.decode().map_err(|error| self.blame(shape, error))
     }
 
     /// Which step's output does not decode, and where in it.
@@ -134,21 +133,14 @@ impl Outputs {
     ) -> Error {
         let path = error.path().to_string();
         let culprit = shape.and_then(|shape| find(shape, error.path().iter()));
-        let (step, path) = match culprit.and_then(|(at, way)| Some((at, self.steps.get(at)?, way)))
-        {
-            Some((at, (step, status), _)) if self.values.get(at) == Some(&Given::Absent) => {
-                return no_output(self.run, step.clone(), *status);
-            }
-            Some((_, (step, _), way)) => {
+        let (step, path) = match culprit.and_then(|(at, way)| Some((self.steps.get(at)?, way))) {
+            Some((step, way)) => {
                 let inside = path.strip_prefix(&way).unwrap_or(&path);
                 let inside = inside.trim_start_matches('.');
                 let inside = if inside.is_empty() { "." } else { inside };
                 (step.clone(), inside.to_owned())
             }
-            None => {
-                let steps: Vec<&str> = self.steps.iter().map(|(step, _)| step.as_str()).collect();
-                (steps.join("`, `"), path)
-            }
+            None => (self.steps.join("`, `"), path),
         };
         Error::Undecodable {
             run: self.run,
@@ -166,7 +158,7 @@ fn find<'a>(
 ) -> Option<(usize, String)> {
     let mut at = 0;
     let mut way = String::new();
-    while *shape != Shape::One {
+    while !matches!(shape, Shape::One | Shape::Maybe) {
         let Some(Segment::Seq { index }) = path.next() else {
             return None;
         };

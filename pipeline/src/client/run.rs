@@ -3,6 +3,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use sqlx::PgExecutor;
+
 use super::Client;
 use super::start::Returns;
 use crate::Error;
@@ -71,9 +73,9 @@ impl<O> Run<O> {
     }
 
     /// What to say of a step that the run has not.
-    pub(super) async fn no_step(&self, step: &str) -> Error {
+    pub(super) async fn no_step(&self, executor: impl PgExecutor<'_>, step: &str) -> Error {
         let found = sqlx::query_file!("src/sql/run_keys.sql", self.id, SHOWN)
-            .fetch_optional(self.client.pool())
+            .fetch_optional(executor)
             .await;
         let found = match found {
             Ok(Some(found)) => found,

@@ -173,7 +173,11 @@ impl Service {
         let own = PgPoolOptions::new()
             .max_connections(1)
             .acquire_timeout(Duration::from_secs(5))
-            .connect_lazy_with((*pool.connect_options()).clone());
+            .connect_lazy_with(
+                (*pool.connect_options())
+                    .clone()
+                    .application_name("pipeline"),
+            );
         tokio::select! {
             () = pool.close_event() => {}
             () = self.serve(&own, &pool) => {}

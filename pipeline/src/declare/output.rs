@@ -43,12 +43,18 @@ impl<T> PipelineOutput for Maybe<T> {
     fn keys(&self) -> Vec<String> {
         vec![self.key()]
     }
+    fn shape() -> Shape {
+        Shape::Maybe
+    }
 }
 
 impl<T> PipelineOutput for Ignored<T> {
     type Value = Option<T>;
     fn keys(&self) -> Vec<String> {
         vec![self.key()]
+    }
+    fn shape() -> Shape {
+        Shape::Maybe
     }
 }
 

@@ -246,6 +246,7 @@ fn shape(shape: Option<&Shape>, ink: &mut Ink) {
             ink.number(2);
             ink.number((*count).into());
         }
+        Some(Shape::Maybe) => ink.number(4),
         Some(Shape::Tuple(inner)) => {
             ink.number(3);
             ink.number(inner.len() as u64);

@@ -165,6 +165,9 @@ fn shape(place: impl Fn() -> Place, shape: &Shape, problems: &mut Vec<Problem>) 
         shape,
         problems,
     );
+    if shape.parts().any(|(_, part)| *part == Shape::Maybe) {
+        problems.push(Problem::MaybeInInput { place: place() });
+    }
     let is_empty = |shape: &Shape| matches!(shape, Shape::Tuple(inner) if inner.is_empty());
     if shape.parts().any(|(_, part)| is_empty(part)) {
         problems.push(Problem::Empty {

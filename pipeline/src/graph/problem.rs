@@ -516,6 +516,13 @@ pub enum Problem {
         taken: usize,
     },
 
+    /// An input that says itself what may be absent.
+    #[error("{place} has a `maybe` in its input: that is for its edges to say; put `one` there")]
+    MaybeInInput {
+        /// Where.
+        place: Place,
+    },
+
     /// An output of more values than are named, or of fewer.
     #[error(
         "the output of the pipeline is made of {shaped} values, and {named} steps are named: give \

@@ -85,7 +85,7 @@ fn any_options() -> impl Strategy<Value = StepOptions> {
 }
 
 fn any_shape() -> impl Strategy<Value = Shape> {
-    let flat = prop_oneof![3 => Just(Shape::One), 1 => (0..4_u32).prop_map(Shape::List)];
+    let flat = prop_oneof![6 => Just(Shape::One), 1 => Just(Shape::Maybe), 2 => (0..4_u32).prop_map(Shape::List)];
     flat.prop_recursive(10, 24, 3, |inner| vec(inner, 0..3).prop_map(Shape::Tuple))
 }
 
