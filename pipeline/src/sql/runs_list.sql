@@ -6,7 +6,8 @@ with page as (
         select r.id, r.created_at
         from pipeline.runs r
         where $3::text[] is not null and r.tags @> $3
-          and r.status = any ($1::text[]::pipeline.run_status[])
+          -- As text: the index of statuses would be read whole.
+          and r.status::text = any ($1::text[])
           and ($2::text is null or r.pipeline = $2)
           and r.created_at >= coalesce($4::timestamptz, '-infinity')
           and (r.created_at, r.id) < (coalesce($5::timestamptz, 'infinity'), $6)
