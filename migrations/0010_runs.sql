@@ -51,10 +51,10 @@ create table pipeline.runs (
     constraint ended_has_time check
         ((status in ('succeeded', 'failed', 'halted', 'cancelled', 'skipped')) = (ended_at is not null))
 ) with (fillfactor = 40);
--- Lists page by time and id; ids alone follow neither time nor commit.
-create index runs_by_time on pipeline.runs (created_at, id);
-create index runs_by_name on pipeline.runs (pipeline, created_at, id);
+-- Lists page by time and id; ids alone follow neither time nor commit. They go through each status by
+-- itself, so that these two serve every list, also one of few runs in a status among many others.
 create index runs_by_status on pipeline.runs (status, created_at, id);
+create index runs_by_pipeline on pipeline.runs (pipeline, status, created_at, id);
 create index runs_by_tag on pipeline.runs using gin (tags) where tags is not null;
 create index runs_by_deadline on pipeline.runs (deadline_at)
     where deadline_at is not null and status = 'running';
@@ -152,3 +152,13 @@ from pipeline.steps s
 join pipeline.runs r on r.id = s.run
 join pipeline.nodes n on n.graph = r.graph and n.no = s.no
 left join pipeline.nodes cause on cause.graph = r.graph and cause.no = s.cause;
+
+-- Jobs as people read them: the params of a step lie with it, and its batch is its own.
+create view pipeline.all_jobs as
+select j.id, j.kind, j.queue, j.status, j.priority, j.attempt, j.attempts,
+       case when s.run is null then j.batch else j.id end as batch,
+       case when s.run is null then j.args::json else coalesce(s.params, 'null') end as args,
+       j.error_class, j.error_message, j.created_at, j.run_at, j.ended_at, j.worker
+from pipeline.jobs j
+left join pipeline.steps s
+       on j.id % 2 = 0 and s.run = pipeline.run_of(j.id) and s.no = pipeline.no_of(j.id);

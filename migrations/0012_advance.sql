@@ -40,9 +40,9 @@ begin
     with ended as (
         update pipeline.steps s
         set status = e.status,
-            reason = case when e.status = 'cancelled'
-                          then case e.drain when 'deadline' then 'deadline' else 'cancelled' end
-                     end::pipeline.step_reason,
+            reason = case when e.status <> 'cancelled' then s.reason
+                          when e.drain = 'deadline' then 'deadline'
+                          else 'cancelled' end,
             token = e.token, attempt = e.attempt, ran_ms = e.ran, ended_at = v_now,
             output = case when e.status in ('succeeded', 'halted') then e.output end,
             arm = e.arm,

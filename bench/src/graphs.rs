@@ -22,6 +22,7 @@ pub(crate) fn graph(
         steps: (0..size).map(|n| step(n, job, takes, &before(n))).collect(),
         callbacks: Vec::new(),
         output: Vec::new(),
+        output_shape: None,
     }
 }
 

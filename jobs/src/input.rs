@@ -27,15 +27,18 @@ pub enum Input {
 pub enum Given {
     /// Not there: `None`.
     Absent,
-    /// There, as JSON.
+    /// Sure to be there, as JSON.
     Value(String),
+    /// There, as JSON, and might have been absent: `Some` of it.
+    Present(String),
     /// A tuple or a list of elements.
     Many(Vec<Given>),
 }
 
 impl Given {
     /// Decodes it, with the path of what does not decode.
-    pub(crate) fn decode<T: DeserializeOwned>(
+    #[doc(hidden)]
+    pub fn decode<T: DeserializeOwned>(
         &self,
     ) -> Result<T, serde_path_to_error::Error<serde_json::Error>> {
         serde_path_to_error::deserialize(self)
@@ -57,7 +60,7 @@ macro_rules! as_it_is {
                 Given::Absent => Err(Self::Error::custom(
                     "nothing is there: what should have given it was left out",
                 )),
-                Given::Value(json) => {
+                Given::Value(json) | Given::Present(json) => {
                     serde_json::Deserializer::from_str(json).$method($($arg,)* visitor)
                 }
                 Given::Many(elements) => visitor.visit_seq(SeqDeserializer::new(elements.iter())),
@@ -72,7 +75,24 @@ impl<'de> Deserializer<'de> for &'de Given {
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         match self {
             Given::Absent => visitor.visit_none(),
-            present => visitor.visit_some(present),
+            Given::Value(json) => {
+                serde_json::Deserializer::from_str(json).deserialize_option(visitor)
+            }
+            Given::Present(json) => {
+                visitor.visit_some(&mut serde_json::Deserializer::from_str(json))
+            }
+            many @ Given::Many(_) => visitor.visit_some(many),
+        }
+    }
+
+    /// What takes anything takes `null` for what is not there.
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match self {
+            Given::Absent => visitor.visit_none(),
+            Given::Value(json) | Given::Present(json) => {
+                serde_json::Deserializer::from_str(json).deserialize_any(visitor)
+            }
+            Given::Many(elements) => visitor.visit_seq(SeqDeserializer::new(elements.iter())),
         }
     }
 
@@ -86,7 +106,7 @@ impl<'de> Deserializer<'de> for &'de Given {
     }
 
     as_it_is! {
-        deserialize_any() deserialize_bool() deserialize_i8() deserialize_i16() deserialize_i32()
+        deserialize_bool() deserialize_i8() deserialize_i16() deserialize_i32()
         deserialize_i64() deserialize_i128() deserialize_u8() deserialize_u16() deserialize_u32()
         deserialize_u64() deserialize_u128() deserialize_f32() deserialize_f64() deserialize_char()
         deserialize_str() deserialize_string() deserialize_bytes() deserialize_byte_buf()
@@ -119,8 +139,32 @@ mod tests {
         type Pair = (Option<()>, Option<Option<u8>>);
         let absent = many([Given::Absent, Given::Absent]);
         assert_eq!(decoded::<Pair>(absent), Ok((None, None)));
-        let null = many([value("null"), value("null")]);
-        assert_eq!(decoded::<Pair>(null), Ok((Some(()), Some(None))));
+        let null = || Given::Present("null".to_owned());
+        assert_eq!(
+            decoded::<Pair>(many([null(), null()])),
+            Ok((Some(()), Some(None)))
+        );
+        assert_eq!(
+            decoded::<Option<Option<u8>>>(Given::Present("7".to_owned())),
+            Ok(Some(Some(7)))
+        );
+    }
+
+    #[test]
+    fn an_option_that_is_sure_to_be_there_is_what_it_was() {
+        assert_eq!(decoded::<Option<u8>>(value("null")), Ok(None));
+        assert_eq!(decoded::<Option<u8>>(value("7")), Ok(Some(7)));
+        let list = many([value("null"), value("7")]);
+        assert_eq!(decoded::<Vec<Option<u8>>>(list), Ok(vec![None, Some(7)]));
+    }
+
+    #[test]
+    fn what_takes_anything_takes_null_for_what_is_absent() {
+        let given = many([Given::Absent, value("1"), Given::Present("2".to_owned())]);
+        assert_eq!(
+            decoded::<serde_json::Value>(given),
+            Ok(serde_json::json!([null, 1, 2]))
+        );
     }
 
     #[test]

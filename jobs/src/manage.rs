@@ -38,7 +38,9 @@ impl JobStatus {
         }
     }
 
-    fn named(name: &str) -> Self {
+    /// From its name.
+    #[doc(hidden)]
+    pub fn named(name: &str) -> Self {
         match name {
             "later" => Self::Later,
             "ready" => Self::Ready,

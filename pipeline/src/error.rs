@@ -122,6 +122,15 @@ pub enum Error {
         known: String,
     },
 
+    /// What a run returns is there when it has ended.
+    #[error("run {run} is {status}: it has returned nothing yet; wait for its end first")]
+    NotEnded {
+        /// The run.
+        run: i64,
+        /// Its status.
+        status: crate::RunStatus,
+    },
+
     /// There is nothing to return.
     #[error("step `{step}` of run {run} is {status}: it has no output")]
     NoOutput {

@@ -12,7 +12,10 @@ pub mod graph;
 mod status;
 mod worker;
 
-pub use client::{Chain, Client, History, IntoRun, IntoStage, NewRun, Reopen, Run, Stage, Start};
+pub use client::{
+    Attempt, BadCursor, Chain, Client, Cursor, Event, History, IntoRun, IntoStage, NewRun, Page,
+    Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start, StepState, Wait, Why,
+};
 pub use declare::{
     Branch, Continue, Define, FailedStep, Failure, Halt, Ignore, Ignored, Maybe, Named, Pipeline,
     Plan, RunEnded, Step,

@@ -1,6 +1,7 @@
-select id, kind, queue, status::text as "status!", priority, attempt, attempts, batch, args,
-       error_class, error_message, created_at, run_at, ended_at, worker
-from pipeline.jobs
+select id as "id!", kind as "kind!", queue as "queue!", status::text as "status!",
+       priority as "priority!", attempt as "attempt!", attempts as "attempts!", batch, args as "args!",
+       error_class, error_message, created_at as "created_at!", run_at as "run_at!", ended_at, worker
+from pipeline.all_jobs
 where ($1::text is null or status = $1::text::pipeline.job_status)
   and ($2::text is null or queue = $2)
   and ($3::text is null or kind = $3)

@@ -175,14 +175,7 @@ impl<O> Reopen<'_, O> {
             .await?;
         for step in steps {
             match (step.status, step.is_ignored) {
-                (None, _) => {
-                    return Err(Error::NoStep {
-                        run,
-                        pipeline: step.pipeline,
-                        step: step.key,
-                        known: step.known.unwrap_or_default(),
-                    });
-                }
+                (None, _) => return Err(self.run.no_step(&mut *tx, &step.key).await),
                 (Some(_), Some(true)) => {}
                 (Some(status), _) => {
                     return Err(Error::NotIgnored {

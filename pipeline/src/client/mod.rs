@@ -1,9 +1,16 @@
 //! The application's side: starts runs, and looks at them.
 
+mod attempts;
 mod chain;
 mod control;
+mod events;
+mod list;
+mod output;
 mod run;
 mod start;
+mod state;
+mod wait;
+mod waiters;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,11 +21,17 @@ use sqlx::{PgConnection, PgPool};
 use crate::Result;
 use crate::graph::Fingerprint;
 
+pub use attempts::Attempt;
 pub use chain::{Chain, IntoStage, Stage};
 pub use control::Reopen;
+pub use events::Event;
+pub use list::{BadCursor, Cursor, Page, RunFilter};
 pub use run::Run;
 pub use start::{History, IntoRun, NewRun, Start};
 use start::{Target, start};
+pub use state::{RunInfo, RunState, StepState, Why};
+pub use wait::Wait;
+use waiters::Waiters;
 
 /// The application's side: starts runs and looks at them, and enqueues jobs; all that
 /// [`jobs::Client`] does, this does too.
@@ -37,6 +50,8 @@ pub(crate) struct Shared {
     graphs: Mutex<HashMap<Fingerprint, i64>>,
     /// Ids for runs to come.
     ids: Mutex<Vec<i64>>,
+    /// Who waits for the end of a run.
+    waiters: Arc<Waiters>,
 }
 
 impl Client {
@@ -98,6 +113,12 @@ impl Client {
     {
         let runs = runs.into_iter().map(IntoRun::into_run).collect();
         start(self, Target::Connection(tx), runs).await
+    }
+
+    /// The run of this id, of which nothing is asked yet: whether it is there, the first question to
+    /// it says. `O` is what it returns; where that is of no interest, `()`.
+    pub fn run<O>(&self, id: i64) -> Run<O> {
+        Run::new(self.clone(), id, false)
     }
 }
 

@@ -1,12 +1,32 @@
-//! A run that is there.
+//! A run, and what can be asked of it.
 
 use std::fmt;
 use std::marker::PhantomData;
 
+use sqlx::PgExecutor;
+
 use super::Client;
 use super::start::Returns;
+use crate::Error;
 
-/// A run that is there: a handle, cheap to clone. `O` is what the run returns.
+/// So many steps are named to somebody who asked for one that is not there.
+const SHOWN: i32 = 20;
+
+/// A run: a handle, cheap to clone. `O` is what the run returns.
+///
+/// ```no_run
+/// # use pipeline::{Client, Invalid, Pipeline};
+/// # async fn example(client: Client, video: Pipeline<u64>) -> pipeline::Result<()> {
+/// let run = client.start(video).await?;
+/// run.wait().await?;
+/// println!("{} bytes", run.output().await?);
+///
+/// // In another process, or another day:
+/// let run = client.run::<u64>(run.id());
+/// println!("{}", run.status().await?);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Run<O = ()> {
     client: Client,
     id: i64,
@@ -31,7 +51,8 @@ impl<O> Run<O> {
         self.id
     }
 
-    /// Whether this start made it; `false` where its key led to a run that was there.
+    /// Whether this start made it; `false` where its key led to a run that was there, and where it
+    /// was [looked up](Client::run).
     pub fn is_fresh(&self) -> bool {
         self.fresh
     }
@@ -49,6 +70,28 @@ impl<O> Run<O> {
 
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// What to say of a step that the run has not.
+    pub(super) async fn no_step(&self, executor: impl PgExecutor<'_>, step: &str) -> Error {
+        let found = sqlx::query_file!("src/sql/run_keys.sql", self.id, SHOWN)
+            .fetch_optional(executor)
+            .await;
+        let found = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return Error::NoRun(self.id),
+            Err(error) => return error.into(),
+        };
+        let mut known = format!("`{}`", found.keys.join("`, `"));
+        if found.more > 0 {
+            known.push_str(&format!(" and {} more", found.more));
+        }
+        Error::NoStep {
+            run: self.id,
+            pipeline: found.pipeline,
+            step: jobs::limits::shortened(step),
+            known,
+        }
     }
 }
 

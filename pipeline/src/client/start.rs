@@ -493,6 +493,8 @@ async fn on_pool(
             Err(Error::Database(error)) if tries < AGAIN && is_passing(&error) => {
                 tracing::debug!(%error, "a start is sent again");
                 tries += 1;
+                // Given back first: it may be the only one.
+                drop(connection);
                 tokio::time::sleep(Duration::from_millis(50 << tries)).await;
                 connection = pool.acquire().await?;
             }
@@ -503,7 +505,7 @@ async fn on_pool(
 
 /// Whether an error says nothing about what was sent: the connection broke, or another transaction
 /// was in the way.
-fn is_passing(error: &sqlx::Error) -> bool {
+pub(super) fn is_passing(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) => true,
         sqlx::Error::Database(error) => matches!(

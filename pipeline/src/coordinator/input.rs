@@ -121,16 +121,23 @@ fn element(takes: &str, output: Option<String>, failure: Option<Failure>) -> Giv
         ("outcome", None, Some(output)) => Given::Value(format!(r#"{{"Ok":{output}}}"#)),
         ("failure", Some(failure), _) => Given::Value(json(&failure)),
         ("failure", None, _) => Given::Absent,
+        ("maybe", _, Some(output)) => Given::Present(output),
         (_, _, Some(output)) => Given::Value(output),
         (_, _, None) => Given::Absent,
     }
 }
 
-/// Lays elements out as the job takes them.
-fn shaped(shape: &Shape, elements: &mut impl Iterator<Item = Given>) -> Given {
+/// Lays elements out as they are taken.
+pub(crate) fn shaped(shape: &Shape, elements: &mut impl Iterator<Item = Given>) -> Given {
     match shape {
         Shape::One => elements.next().unwrap_or(Given::Absent),
+        Shape::Maybe => match elements.next() {
+            Some(Given::Value(json)) => Given::Present(json),
+            other => other.unwrap_or(Given::Absent),
+        },
         Shape::List(count) => Given::Many(elements.take(*count as usize).collect()),
+        // `()`, as serde has it.
+        Shape::Tuple(shapes) if shapes.is_empty() => Given::Value("null".to_owned()),
         Shape::Tuple(shapes) => {
             Given::Many(shapes.iter().map(|shape| shaped(shape, elements)).collect())
         }

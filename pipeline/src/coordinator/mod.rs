@@ -16,6 +16,7 @@ use jobs::{Came, Claimed, End, LoadInput, News, Offer, Settle, Settled};
 use sqlx::PgConnection;
 
 pub(crate) use errands::{Errands, REQUESTS, take_up};
+pub(crate) use input::shaped;
 pub(crate) use store::{kind_name, store};
 
 /// The channel on which ended runs are told.

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::output::PipelineOutput;
 use super::plan::{Plan, Slip};
+use crate::graph::spec::Shape;
 use crate::graph::{Graph, Invalid, Problem};
 
 /// A declared pipeline: its graph, and the params of its steps. `O` is what a run of it returns.
@@ -35,6 +36,8 @@ impl Pipeline {
         let output = declare(&plan).keys();
         let mut state = plan.0.lock();
         let mut spec = state.spec.clone();
+        let follows = Shape::of(output.len()).unwrap_or(Shape::Tuple(Vec::new()));
+        spec.output_shape = Some(R::shape()).filter(|shape| *shape != follows);
         spec.output = output;
         let slips = std::mem::take(&mut state.problems);
         let graph = match Graph::compile(spec) {

@@ -1,6 +1,7 @@
 //! What a pipeline returns.
 
 use super::handle::{Handle, Ignored, Maybe, Step};
+use crate::graph::spec::Shape;
 
 /// What the closure of [`Pipeline::configure`](super::Pipeline::configure) may return: nothing, a
 /// handle, or a tuple of them.
@@ -13,12 +14,20 @@ pub trait PipelineOutput {
     type Value;
     #[doc(hidden)]
     fn keys(&self) -> Vec<String>;
+    /// How these lie in the value.
+    #[doc(hidden)]
+    fn shape() -> Shape {
+        Shape::One
+    }
 }
 
 impl PipelineOutput for () {
     type Value = ();
     fn keys(&self) -> Vec<String> {
         Vec::new()
+    }
+    fn shape() -> Shape {
+        Shape::Tuple(Vec::new())
     }
 }
 
@@ -34,12 +43,18 @@ impl<T> PipelineOutput for Maybe<T> {
     fn keys(&self) -> Vec<String> {
         vec![self.key()]
     }
+    fn shape() -> Shape {
+        Shape::Maybe
+    }
 }
 
 impl<T> PipelineOutput for Ignored<T> {
     type Value = Option<T>;
     fn keys(&self) -> Vec<String> {
         vec![self.key()]
+    }
+    fn shape() -> Shape {
+        Shape::Maybe
     }
 }
 
@@ -51,6 +66,9 @@ macro_rules! tuples {
                 let mut keys = Vec::new();
                 $(keys.extend(self.$at.keys());)*
                 keys
+            }
+            fn shape() -> Shape {
+                Shape::Tuple(vec![$($name::shape()),*])
             }
         }
     };

@@ -128,6 +128,7 @@ impl Plan {
                 steps: Vec::new(),
                 callbacks: Vec::new(),
                 output: Vec::new(),
+                output_shape: None,
             },
             places: HashMap::new(),
             params: Vec::new(),

@@ -164,6 +164,13 @@ impl Graph {
         self.spec.output.iter().filter_map(|key| self.find(key))
     }
 
+    /// How these lie in what a run returns: the shape that was declared, else the one that follows
+    /// from their number. A pipeline that returns nothing has none.
+    pub fn output_shape(&self) -> Option<Shape> {
+        let declared = self.spec.output_shape.clone();
+        declared.or_else(|| Shape::of(self.spec.output.len()))
+    }
+
     /// What tells apart graphs that behave differently, and only those. What counts is listed in
     /// `docs/graphs/fingerprint.md`.
     pub fn fingerprint(&self) -> Fingerprint {

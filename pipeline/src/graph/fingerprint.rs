@@ -81,9 +81,10 @@ fn pipeline(graph: &Graph, ink: &mut Ink) {
         name,
         deadline_ms,
         callbacks,
-        output: _,   // by number, below
-        steps: _,    // node by node
-        strategy: _, // resolved in each node
+        output: _,       // by number, below
+        output_shape: _, // resolved
+        steps: _,        // node by node
+        strategy: _,     // resolved in each node
         display_name: _,
         description: _,
         tags: _,
@@ -98,6 +99,7 @@ fn pipeline(graph: &Graph, ink: &mut Ink) {
     for node in graph.output() {
         ink.number(node.no().into());
     }
+    shape(graph.output_shape().as_ref(), ink);
     ink.number(graph.len() as u64);
 }
 
@@ -244,6 +246,7 @@ fn shape(shape: Option<&Shape>, ink: &mut Ink) {
             ink.number(2);
             ink.number((*count).into());
         }
+        Some(Shape::Maybe) => ink.number(4),
         Some(Shape::Tuple(inner)) => {
             ink.number(3);
             ink.number(inner.len() as u64);

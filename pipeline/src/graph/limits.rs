@@ -82,6 +82,15 @@ fn texts(spec: &GraphSpec, problems: &mut Vec<Problem>) {
             remedy: "return the outputs of fewer steps",
         });
     }
+    if let Some(shape) = &spec.output_shape {
+        // An empty tuple is what a part of the pipeline returns that returns nothing.
+        nesting(
+            place,
+            "tuples in one another in its output",
+            shape,
+            problems,
+        );
+    }
 }
 
 fn text(what: &'static str, text: &str, limit: usize, problems: &mut Vec<Problem>) {
@@ -150,26 +159,41 @@ pub(super) fn step(step: &StepSpec, problems: &mut Vec<Problem>) {
 }
 
 fn shape(place: impl Fn() -> Place, shape: &Shape, problems: &mut Vec<Problem>) {
-    let (mut deepest, mut has_empty) = (0, false);
-    for (around, part) in shape.parts() {
-        if let Shape::Tuple(inner) = part {
-            deepest = deepest.max(around + 1);
-            has_empty |= inner.is_empty();
-        }
+    nesting(
+        &place,
+        "tuples in one another in its input",
+        shape,
+        problems,
+    );
+    if shape.parts().any(|(_, part)| *part == Shape::Maybe) {
+        problems.push(Problem::MaybeInInput { place: place() });
     }
-    if deepest > NESTED_TUPLES {
-        problems.push(Problem::TooMany {
-            place: place(),
-            what: "tuples in one another in its input",
-            count: deepest,
-            limit: NESTED_TUPLES,
-            remedy: "flatten it",
-        });
-    }
-    if has_empty {
+    let is_empty = |shape: &Shape| matches!(shape, Shape::Tuple(inner) if inner.is_empty());
+    if shape.parts().any(|(_, part)| is_empty(part)) {
         problems.push(Problem::Empty {
             place: place(),
             what: "tuple of its input",
+        });
+    }
+}
+
+fn nesting(
+    place: impl Fn() -> Place,
+    what: &'static str,
+    shape: &Shape,
+    problems: &mut Vec<Problem>,
+) {
+    let tuples = shape
+        .parts()
+        .filter(|(_, part)| matches!(part, Shape::Tuple(_)));
+    let deepest = tuples.map(|(around, _)| around + 1).max().unwrap_or(0);
+    if deepest > NESTED_TUPLES {
+        problems.push(Problem::TooMany {
+            place: place(),
+            what,
+            count: deepest,
+            limit: NESTED_TUPLES,
+            remedy: "flatten it",
         });
     }
 }

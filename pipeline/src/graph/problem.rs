@@ -516,6 +516,25 @@ pub enum Problem {
         taken: usize,
     },
 
+    /// An input that says itself what may be absent.
+    #[error("{place} has a `maybe` in its input: that is for its edges to say; put `one` there")]
+    MaybeInInput {
+        /// Where.
+        place: Place,
+    },
+
+    /// An output of more values than are named, or of fewer.
+    #[error(
+        "the output of the pipeline is made of {shaped} values, and {named} steps are named: give \
+         `output_shape` one value for each step in `output`, or leave it out"
+    )]
+    OutputShapeDiffers {
+        /// How many values the output is made of.
+        shaped: usize,
+        /// How many steps are named.
+        named: usize,
+    },
+
     /// An input of another shape where there can be one value only.
     #[error("step `{step}` {why} and so takes one value as it is: leave `input` out")]
     ShapeOfOne {

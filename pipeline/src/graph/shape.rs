@@ -1,4 +1,4 @@
-//! The shape of a step's input: how the values that it takes lie in it.
+//! The shape of a step's input, and of what a pipeline returns: how the values lie in it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,12 +11,15 @@ use serde::{Deserialize, Serialize};
 /// |---|---|---|
 /// | `T` | `One` | `"one"` |
 /// | `Vec<T>`, of three | `List(3)` | `{"list":3}` |
+/// | `Option<T>`, returned by a pipeline | `Maybe` | `"maybe"` |
 /// | `(A, Vec<B>)`, of one and two | `Tuple([One, List(2)])` | `{"tuple":["one",{"list":2}]}` |
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
     /// One value, as it is.
     One,
+    /// One value that may be absent. Only in what a pipeline returns; in an input, the edge says so.
+    Maybe,
     /// So many values of one type.
     List(u32),
     /// One shape after the other.
@@ -36,11 +39,21 @@ impl Shape {
     /// How many values it holds: one for each edge that takes something.
     pub fn count(&self) -> usize {
         let values = |(_, shape): (usize, &Self)| match shape {
-            Self::One => 1,
+            Self::One | Self::Maybe => 1,
             Self::List(count) => *count as usize,
             Self::Tuple(_) => 0,
         };
         self.parts().map(values).fold(0, usize::saturating_add)
+    }
+
+    /// Of each value in turn, whether it is sure to be there.
+    pub(crate) fn sure(&self) -> impl Iterator<Item = bool> {
+        self.parts().flat_map(|(_, shape)| match shape {
+            Self::One => std::iter::repeat_n(true, 1),
+            Self::Maybe => std::iter::repeat_n(false, 1),
+            Self::List(count) => std::iter::repeat_n(true, *count as usize),
+            Self::Tuple(_) => std::iter::repeat_n(true, 0),
+        })
     }
 
     /// It and everything in it, each with the number of tuples around it. It does not recurse: what
@@ -59,7 +72,7 @@ impl Shape {
 
 #[cfg(test)]
 mod tests {
-    use super::Shape::{List, One, Tuple};
+    use super::Shape::{List, Maybe, One, Tuple};
     use super::*;
 
     #[test]
@@ -69,8 +82,14 @@ mod tests {
             List(2),
             Tuple(vec![One, Tuple(vec![List(0), One])]),
         ]);
-        let counts = [One, List(0), List(1), Tuple(vec![One]), nested].map(|shape| shape.count());
-        assert_eq!(counts, [1, 0, 1, 1, 5]);
+        let all = [One, Maybe, List(0), List(1), Tuple(vec![One]), nested];
+        let counts = all.each_ref().map(Shape::count);
+        assert_eq!(counts, [1, 1, 0, 1, 1, 5]);
+        for shape in all {
+            assert_eq!(shape.sure().count(), shape.count(), "{shape:?}");
+        }
+        let sure = Tuple(vec![Maybe, List(2)]);
+        assert!(sure.sure().eq([false, true, true]));
         let endless = Tuple(vec![List(u32::MAX); 3]);
         assert_eq!(endless.count(), 3 * (u32::MAX as usize));
     }
@@ -90,6 +109,7 @@ mod tests {
     fn its_json_is_short_and_can_be_read() {
         let shapes = [
             (One, r#""one""#),
+            (Maybe, r#""maybe""#),
             (List(3), r#"{"list":3}"#),
             (Tuple(vec![One, List(2)]), r#"{"tuple":["one",{"list":2}]}"#),
         ];

@@ -33,9 +33,12 @@ pub struct GraphSpec {
     /// Jobs that a run fires when it ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub callbacks: Vec<CallbackSpec>,
-    /// The steps whose outputs are the pipeline's own; one that may be absent is marked so.
+    /// The steps whose outputs are the pipeline's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<String>,
+    /// How these lie in what a run returns. `None`: as follows from their number, [`Shape::of`] it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_shape: Option<Shape>,
 }
 
 /// What a failed step means for its run.

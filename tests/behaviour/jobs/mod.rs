@@ -10,7 +10,7 @@ mod enqueue;
 mod groups;
 mod leases;
 mod manage;
-mod proxy;
+pub(crate) mod proxy;
 mod shutdown;
 mod stock;
 mod support;

@@ -1,5 +1,12 @@
 //! Runs: started, moved on, ended.
 
+mod batches;
 mod control;
+mod events;
+mod lists;
+mod outputs;
 mod shapes;
+mod start;
+mod state;
 mod support;
+mod wait;

@@ -142,6 +142,11 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(db: &Database) -> Self {
+        Self::start_with(db, |worker| worker)
+    }
+
+    /// With more than acts.
+    pub(crate) fn start_with(db: &Database, set_up: impl FnOnce(Worker) -> Worker) -> Self {
         let script = Script::default();
         let stop = CancellationToken::new();
         let worker = Worker::new(db.pool().clone())
@@ -149,6 +154,7 @@ impl Running {
             .data(script.clone())
             .grace(Duration::from_secs(1))
             .queue("*", 16);
+        let worker = set_up(worker);
         Self {
             client: Client::new(db.pool().clone()),
             script,

@@ -32,6 +32,7 @@ pub fn under(strategy: Strategy, steps: impl IntoIterator<Item = Node>) -> Graph
         steps: steps.into_iter().map(|node| node.0).collect(),
         callbacks: callbacks(),
         output: Vec::new(),
+        output_shape: None,
     };
     resolved_edges(&mut spec);
     gate_edges(&mut spec);

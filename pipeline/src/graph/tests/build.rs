@@ -14,6 +14,7 @@ pub(super) fn graph(steps: impl IntoIterator<Item = StepSpec>) -> GraphSpec {
         steps: steps.into_iter().collect(),
         callbacks: Vec::new(),
         output: Vec::new(),
+        output_shape: None,
     }
 }
 

@@ -68,6 +68,14 @@ const COUNTS: &[(&str, Change)] = &[
     ("deadline", |s| s.deadline_ms = Some(1)),
     ("output: which", |s| s.output.truncate(1)),
     ("output: order", |s| s.output.reverse()),
+    ("output: a list", |s| s.output_shape = Some(Shape::List(2))),
+    ("output: one that may be absent", |s| {
+        s.output_shape = Some(Shape::Tuple(vec![Shape::One, Shape::Maybe]));
+    }),
+    ("output: nested", |s| {
+        let inner = Shape::Tuple(vec![Shape::One, Shape::One]);
+        s.output_shape = Some(Shape::Tuple(vec![inner]));
+    }),
     ("callback: when", |s| {
         s.callbacks[0].on = CallbackOn::Complete
     }),
@@ -205,6 +213,9 @@ const DOES_NOT_COUNT: &[(&str, Change)] = &[
         };
         step(s, "wait").after.push(edge);
     }),
+    ("a shape of the output that its number has anyway", |s| {
+        s.output_shape = Some(Shape::Tuple(vec![Shape::One, Shape::One]));
+    }),
     ("a shape of an input that its edges have anyway", |s| {
         step(s, "maybe").input = Some(Shape::One);
         step(s, "joined").input = Some(Shape::Tuple(vec![Shape::One; 2]));
@@ -279,7 +290,7 @@ fn two_changes_are_two_fingerprints() {
 #[test]
 fn a_fingerprint_is_32_hex_digits_and_stays_what_it_is() {
     let fingerprint = compile(graph([job("a"), job("b").after(&["a"])])).fingerprint();
-    assert_eq!(fingerprint.to_string(), "a5df9f5f212d103f7d7ca6409bae5b4d");
+    assert_eq!(fingerprint.to_string(), "d0f27b1b8d1f19f6f696e8c0f7b9edb7");
     let again = crate::graph::Fingerprint::from_bytes(*fingerprint.as_bytes());
     assert_eq!(again, fingerprint);
 }

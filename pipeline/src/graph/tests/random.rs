@@ -85,7 +85,7 @@ fn any_options() -> impl Strategy<Value = StepOptions> {
 }
 
 fn any_shape() -> impl Strategy<Value = Shape> {
-    let flat = prop_oneof![3 => Just(Shape::One), 1 => (0..4_u32).prop_map(Shape::List)];
+    let flat = prop_oneof![6 => Just(Shape::One), 1 => Just(Shape::Maybe), 2 => (0..4_u32).prop_map(Shape::List)];
     flat.prop_recursive(10, 24, 3, |inner| vec(inner, 0..3).prop_map(Shape::Tuple))
 }
 
@@ -129,11 +129,13 @@ fn any_single_graph() -> impl Strategy<Value = GraphSpec> {
         any_key(),
         vec(any_step(), 0..14),
         vec(any_key(), 0..2),
+        proptest::option::weighted(0.1, any_shape()),
         any_strategy(),
     );
-    parts.prop_map(|(name, steps, output, strategy)| GraphSpec {
+    parts.prop_map(|(name, steps, output, output_shape, strategy)| GraphSpec {
         name,
         output,
+        output_shape,
         strategy,
         ..graph(steps)
     })

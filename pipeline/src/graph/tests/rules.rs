@@ -215,6 +215,30 @@ fn an_output_is_a_step() {
 }
 
 #[test]
+fn an_output_is_made_of_the_steps_it_names() {
+    let mut spec = graph([job("a"), job("b")]);
+    spec.output = vec!["a".into(), "b".into()];
+    let pair = Shape::Tuple(vec![Shape::One, Shape::Tuple(vec![Shape::One])]);
+    spec.output_shape = Some(Shape::Tuple(vec![pair.clone(), Shape::Tuple(vec![])]));
+    compile(spec.clone());
+    spec.output.pop();
+    assert_eq!(
+        problems_of(&spec),
+        [Problem::OutputShapeDiffers {
+            shaped: 2,
+            named: 1
+        }]
+    );
+    spec.output.push("b".into());
+    spec.output_shape = Some((0..8).fold(pair, |shape, _| Shape::Tuple(vec![shape])));
+    let message = problems_of(&spec)[0].to_string();
+    assert!(
+        message.contains("tuples in one another in its output"),
+        "{message}"
+    );
+}
+
+#[test]
 fn what_the_coordinator_resolves_has_no_settings_of_a_job() {
     let mut with = barrier(1).on_failure(Strategy::Halt).optional().any();
     with.input = Some(Shape::One);

@@ -1,7 +1,7 @@
 //! The shape of a step's input: what follows from its edges, and what is stored where it does not.
 
 use super::build::*;
-use crate::graph::spec::Shape::{List, One, Tuple};
+use crate::graph::spec::Shape::{List, Maybe, One, Tuple};
 use crate::graph::spec::*;
 use crate::graph::{Graph, Problem};
 
@@ -95,6 +95,15 @@ fn it_holds_as_many_values_as_the_edges_take() {
             shaped,
             taken
         }
+    );
+}
+
+#[test]
+fn what_may_be_absent_in_it_is_for_the_edges_to_say() {
+    let steps = |input| [job("a"), job("b").after(&["a"]).shaped(input)];
+    assert_eq!(
+        message(steps(Tuple(vec![Maybe]))),
+        "step `b` has a `maybe` in its input: that is for its edges to say; put `one` there"
     );
 }
 

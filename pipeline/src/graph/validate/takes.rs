@@ -52,6 +52,11 @@ pub(super) fn outputs(places: &mut Places<'_>, problems: &mut Vec<Problem>) {
             });
         }
     }
+    let named = places.spec.output.len();
+    let shaped = places.spec.output_shape.as_ref().map(Shape::count);
+    if let Some(shaped) = shaped.filter(|shaped| *shaped != named) {
+        problems.push(Problem::OutputShapeDiffers { shaped, named });
+    }
 }
 
 struct Judge<'p, 's> {

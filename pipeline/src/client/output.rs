@@ -1,0 +1,175 @@
+//! What a run returned, and what its steps did.
+
+use jobs::Given;
+use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
+
+use super::Run;
+use crate::coordinator::shaped;
+use crate::graph::spec::Shape;
+use crate::{Error, Result, RunStatus, StepStatus};
+
+impl<O: DeserializeOwned> Run<O> {
+    /// What the run returned: the outputs of the handles that its pipeline returned.
+    ///
+    /// ```no_run
+    /// # async fn example(run: pipeline::Run<(u64, Option<String>)>) -> pipeline::Result<()> {
+    /// run.wait().await?;
+    /// let (size, thumbnail) = run.output().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotEnded`]; [`Error::NoOutput`] where a step that gives part of it failed or did not
+    /// run; [`Error::Undecodable`] where what is stored is no `O`; [`Error::NoRun`]; when the database
+    /// cannot be asked.
+    pub async fn output(&self) -> Result<O> {
+        let rows = sqlx::query_file!("src/sql/run_output.sql", self.id())
+            .fetch_all(self.client().pool())
+            .await?;
+        let first = rows.first().ok_or(Error::NoRun(self.id()))?;
+        let status: RunStatus = first.status.parse().map_err(sqlx::Error::from)?;
+        if !status.is_ended() {
+            return Err(Error::NotEnded {
+                run: self.id(),
+                status,
+            });
+        }
+        let shape = first.shape.as_deref().map(serde_json::from_str::<Shape>);
+        let shape = shape.transpose().map_err(sqlx::Error::decode)?;
+        let rows: Vec<_> = rows.into_iter().filter(|row| row.step.is_some()).collect();
+        let shape = shape.or_else(|| Shape::of(rows.len()));
+        let sure = shape.iter().flat_map(Shape::sure);
+        let mut outputs = Outputs::new(self.id());
+        for (row, sure) in rows.into_iter().zip(sure) {
+            let (Some(step), Some(status)) = (row.step, row.step_status) else {
+                continue;
+            };
+            let status = status.parse().map_err(sqlx::Error::from)?;
+            // Where a step after it would have gone on without its value, so does the reader.
+            if row.output.is_none() && (sure || row.may_lack != Some(true)) {
+                return Err(no_output(self.id(), step, status));
+            }
+            outputs.push(step, row.output);
+        }
+        outputs.decode(shape.as_ref())
+    }
+}
+
+impl<O> Run<O> {
+    /// What a step of the run returned; there from the step's end on.
+    ///
+    /// ```no_run
+    /// # async fn example(run: pipeline::Run) -> pipeline::Result<()> {
+    /// let size: u64 = run.output_of("measure").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOutput`] where the step has not succeeded; [`Error::Undecodable`] where what is
+    /// stored is no `T`; [`Error::NoStep`], [`Error::NoRun`]; when the database cannot be asked.
+    pub async fn output_of<T: DeserializeOwned>(&self, step: &str) -> Result<T> {
+        let row = sqlx::query_file!("src/sql/step_output.sql", self.id(), step)
+            .fetch_optional(self.client().pool())
+            .await?
+            .ok_or(Error::NoRun(self.id()))?;
+        let Some(status) = row.status else {
+            return Err(self.no_step(self.client().pool(), step).await);
+        };
+        let status = status.parse().map_err(sqlx::Error::from)?;
+        let Some(output) = row.output else {
+            return Err(no_output(self.id(), step.to_owned(), status));
+        };
+        let mut outputs = Outputs::new(self.id());
+        outputs.push(step.to_owned(), Some(output));
+        outputs.decode(Some(&Shape::One))
+    }
+}
+
+fn no_output(run: i64, step: String, status: StepStatus) -> Error {
+    Error::NoOutput { run, step, status }
+}
+
+/// Outputs of steps, each by itself.
+struct Outputs {
+    run: i64,
+    steps: Vec<String>,
+    values: Vec<Given>,
+}
+
+impl Outputs {
+    fn new(run: i64) -> Self {
+        Self {
+            run,
+            steps: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, step: String, output: Option<String>) {
+        self.steps.push(step);
+        self.values.push(output.map_or(Given::Absent, Given::Value));
+    }
+
+    /// Decodes them, as they lie in this shape.
+    fn decode<T: DeserializeOwned>(mut self, shape: Option<&Shape>) -> Result<T> {
+        let mut values = std::mem::take(&mut self.values).into_iter();
+        let given = match shape {
+            None => Given::Value("null".to_owned()),
+            Some(shape) => shaped(shape, &mut values),
+        };
+        given.decode().map_err(|error| self.blame(shape, error))
+    }
+
+    /// Which step's output does not decode, and where in it.
+    fn blame(
+        self,
+        shape: Option<&Shape>,
+        error: serde_path_to_error::Error<serde_json::Error>,
+    ) -> Error {
+        let path = error.path().to_string();
+        let culprit = shape.and_then(|shape| find(shape, error.path().iter()));
+        let (step, path) = match culprit.and_then(|(at, way)| Some((self.steps.get(at)?, way))) {
+            Some((step, way)) => {
+                let inside = path.strip_prefix(&way).unwrap_or(&path);
+                let inside = inside.trim_start_matches('.');
+                let inside = if inside.is_empty() { "." } else { inside };
+                (step.clone(), inside.to_owned())
+            }
+            None => (self.steps.join("`, `"), path),
+        };
+        Error::Undecodable {
+            run: self.run,
+            step,
+            path,
+            source: error.into_inner(),
+        }
+    }
+}
+
+/// The element that a path leads into, and how much of the path leads to it.
+fn find<'a>(
+    mut shape: &Shape,
+    mut path: impl Iterator<Item = &'a Segment>,
+) -> Option<(usize, String)> {
+    let mut at = 0;
+    let mut way = String::new();
+    while !matches!(shape, Shape::One | Shape::Maybe) {
+        let Some(Segment::Seq { index }) = path.next() else {
+            return None;
+        };
+        way.push_str(&format!("[{index}]"));
+        match shape {
+            Shape::Tuple(inner) => {
+                at += inner.iter().take(*index).map(Shape::count).sum::<usize>();
+                shape = inner.get(*index)?;
+            }
+            _ => return Some((at + index, way)),
+        }
+    }
+    Some((at, way))
+}

@@ -1,0 +1,104 @@
+//! Waiting for the end of a run.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use super::{Client, Run};
+use crate::{Error, Result, RunStatus};
+
+/// Waits for the end of a run when awaited.
+#[derive(Debug, Clone)]
+#[must_use = "it waits when this is awaited"]
+pub struct Wait {
+    client: Client,
+    run: i64,
+    limit: Option<Duration>,
+}
+
+impl<O> Run<O> {
+    /// Waits until the run has ended, and returns how; at once where it has.
+    ///
+    /// All who wait in a process, on one client and its clones, share one connection, which is not one
+    /// of your pool. A database that cannot be reached is waited for. To give up, drop it.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use pipeline::{Run, RunStatus};
+    /// # async fn example(run: Run) -> pipeline::Result<()> {
+    /// if run.wait().timeout(Duration::from_secs(60)).await? != RunStatus::Succeeded {
+    ///     eprintln!("{:?}", run.state().await?.steps);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRun`], also where the transaction that starts it is not committed yet;
+    /// [`Error::Timeout`]; when the database refuses.
+    pub fn wait(&self) -> Wait {
+        Wait {
+            client: self.client().clone(),
+            run: self.id(),
+            limit: None,
+        }
+    }
+}
+
+impl Wait {
+    /// Waits no longer than this: then it is [`Error::Timeout`], which says where the run stands.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    async fn ended(&self) -> Result<RunStatus> {
+        loop {
+            let mut place = self
+                .client
+                .shared
+                .waiters
+                .join(self.client.pool(), self.run);
+            match place.told().await {
+                Ok(told) => return told.ok_or(Error::NoRun(self.run)),
+                // Nobody listens any more. If that is because the database refuses, it says so here.
+                Err(_) => {
+                    let status = self.client.status(self.run).await?;
+                    if status.is_ended() {
+                        return Ok(status);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ended_in_time(&self, limit: Duration) -> Result<RunStatus> {
+        match tokio::time::timeout(limit, self.ended()).await {
+            Ok(ended) => ended,
+            Err(_) => match self.client.status(self.run).await? {
+                status if status.is_ended() => Ok(status),
+                status => Err(Error::Timeout {
+                    run: self.run,
+                    limit,
+                    status,
+                }),
+            },
+        }
+    }
+}
+
+impl IntoFuture for Wait {
+    type Output = Result<RunStatus>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            match self.limit {
+                Some(limit) => self.ended_in_time(limit).await,
+                None => self.ended().await,
+            }
+        })
+    }
+}

@@ -1,0 +1,251 @@
+//! Who waits for runs to end: one listener for all of them, whatever their number.
+//!
+//! A waiter leaves word of its run first, and then the run is looked at: so no end falls between the
+//! two. Notifications make it quick; a look at all runs that are waited for, each second, makes it sure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::{PgExecutor, PgPool};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::MissedTickBehavior;
+
+use super::start::is_passing;
+use crate::RunStatus;
+use crate::coordinator::CHANNEL;
+
+/// How often all are looked at.
+const POLL: Duration = Duration::from_secs(1);
+/// So many looks after the last waiter has gone, the listener goes too.
+const LINGER: u32 = 5;
+/// A look takes no longer unless the connection is lost.
+const LOOK: Duration = Duration::from_secs(10);
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+
+/// How the run ended; `None` where there is no such run.
+type Told = Option<RunStatus>;
+
+/// Those of one client and its clones.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    state: Mutex<State>,
+    /// Somebody has come to wait.
+    came: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By run, and a number of their own.
+    waiting: BTreeMap<(i64, u64), oneshot::Sender<Told>>,
+    /// Runs that have not been looked at since somebody came to wait for them.
+    fresh: Vec<i64>,
+    count: u64,
+    /// Whether somebody listens.
+    served: bool,
+}
+
+impl State {
+    fn is_waited_for(&self, run: i64) -> bool {
+        self.waiting
+            .range((run, 0)..=(run, u64::MAX))
+            .next()
+            .is_some()
+    }
+
+    fn tell(&mut self, run: i64, told: Told) {
+        while let Some((key, _)) = self.waiting.range((run, 0)..=(run, u64::MAX)).next() {
+            let key = *key;
+            if let Some(waiter) = self.waiting.remove(&key) {
+                // One that has gone meanwhile need not know.
+                let _ = waiter.send(told);
+            }
+        }
+    }
+}
+
+/// A place among the waiters, given back when it is dropped.
+pub(crate) struct Place {
+    waiters: Arc<Waiters>,
+    key: (i64, u64),
+    told: oneshot::Receiver<Told>,
+}
+
+impl Place {
+    /// Waits until the run has ended. An error: nobody listens any more.
+    pub(crate) async fn told(&mut self) -> Result<Told, oneshot::error::RecvError> {
+        (&mut self.told).await
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.waiters.state.lock().waiting.remove(&self.key);
+    }
+}
+
+impl Waiters {
+    /// Waits for a run from here on.
+    pub(crate) fn join(self: &Arc<Self>, pool: &PgPool, run: i64) -> Place {
+        let (tell, told) = oneshot::channel();
+        let mut state = self.state.lock();
+        state.count += 1;
+        let key = (run, state.count);
+        state.waiting.insert(key, tell);
+        state.fresh.push(run);
+        if !state.served {
+            state.served = true;
+            let service = Service {
+                waiters: self.clone(),
+                ended: false,
+            };
+            tokio::spawn(service.run(pool.clone()));
+        }
+        drop(state);
+        self.came.notify_one();
+        Place {
+            waiters: self.clone(),
+            key,
+            told,
+        }
+    }
+
+    /// Every run that is waited for.
+    fn all(&self) -> Vec<i64> {
+        let mut state = self.state.lock();
+        state.fresh.clear();
+        let mut runs: Vec<i64> = state.waiting.keys().map(|(run, _)| *run).collect();
+        runs.dedup();
+        runs
+    }
+
+    fn fresh(&self) -> Vec<i64> {
+        std::mem::take(&mut self.state.lock().fresh)
+    }
+
+    /// Those of a notification that are waited for.
+    fn named_in(&self, text: &str) -> Vec<i64> {
+        let state = self.state.lock();
+        let runs = text.split(',').filter_map(|run| run.parse().ok());
+        runs.filter(|run| state.is_waited_for(*run)).collect()
+    }
+
+    /// Looks at these runs, and tells those who wait for one that is over or not there.
+    async fn look(&self, executor: impl PgExecutor<'_>, runs: &[i64]) -> Result<(), sqlx::Error> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let rows = sqlx::query_file!("src/sql/runs_over.sql", runs).fetch_all(executor);
+        let rows = tokio::time::timeout(LOOK, rows)
+            .await
+            .map_err(|elapsed| std::io::Error::new(std::io::ErrorKind::TimedOut, elapsed))??;
+        for row in rows {
+            let status = row.status.as_deref().map(str::parse).transpose()?;
+            self.state.lock().tell(row.id, status);
+        }
+        Ok(())
+    }
+}
+
+/// The one that listens. Where it ends before its time, because its runtime does, those who wait see
+/// that their word is gone, and another takes its place.
+struct Service {
+    waiters: Arc<Waiters>,
+    ended: bool,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if !self.ended {
+            let mut state = self.waiters.state.lock();
+            state.served = false;
+            state.fresh.clear();
+            state.waiting.clear();
+        }
+    }
+}
+
+impl Service {
+    async fn run(mut self, pool: PgPool) {
+        // Not one of the application's: those may all be busy, perhaps with waiting for us.
+        let own = PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(Duration::from_secs(5))
+            .connect_lazy_with(
+                (*pool.connect_options())
+                    .clone()
+                    .application_name("pipeline"),
+            );
+        tokio::select! {
+            () = pool.close_event() => {}
+            () = self.serve(&own, &pool) => {}
+        }
+        drop(self);
+        own.close().await;
+    }
+
+    async fn serve(&mut self, own: &PgPool, pool: &PgPool) {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let Err(error) = self.listen(own, &mut wait).await else {
+                return;
+            };
+            tracing::warn!(%error, "not listening for the ends of runs; the poll goes on");
+            // The server may have no room for one more connection: then one of the application's.
+            match self.waiters.look(pool, &self.waiters.all()).await {
+                Err(error @ sqlx::Error::Database(_)) if !is_passing(&error) => return,
+                _ if self.has_ended() => return,
+                _ => tokio::time::sleep(wait).await,
+            }
+            wait = (wait * 2).min(POLL);
+        }
+    }
+
+    /// Returns when nobody has waited for a while.
+    async fn listen(&mut self, own: &PgPool, wait: &mut Duration) -> Result<(), sqlx::Error> {
+        let mut listener = PgListener::connect_with(own).await?;
+        listener.eager_reconnect(false);
+        listener.listen(CHANNEL).await?;
+        *wait = FIRST_WAIT;
+        // The first look comes at once: runs may have ended before we listened.
+        let mut poll = tokio::time::interval(POLL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut idle = 0;
+        loop {
+            let runs = tokio::select! {
+                heard = listener.try_recv() => {
+                    let heard = heard?.ok_or_else(lost)?;
+                    let mut runs = self.waiters.named_in(heard.payload());
+                    while let Some(more) = listener.next_buffered() {
+                        runs.extend(self.waiters.named_in(more.payload()));
+                    }
+                    runs
+                }
+                () = self.waiters.came.notified() => self.waiters.fresh(),
+                _ = poll.tick() => {
+                    let runs = self.waiters.all();
+                    idle = if runs.is_empty() { idle + 1 } else { 0 };
+                    if idle > LINGER && self.has_ended() {
+                        return Ok(());
+                    }
+                    runs
+                }
+            };
+            self.waiters.look(&mut listener, &runs).await?;
+        }
+    }
+
+    /// Ends if nobody waits.
+    fn has_ended(&mut self) -> bool {
+        let mut state = self.waiters.state.lock();
+        self.ended = state.waiting.is_empty();
+        state.served = !self.ended;
+        self.ended
+    }
+}
+
+fn lost() -> sqlx::Error {
+    std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
+}

@@ -1,0 +1,14 @@
+-- A run and its steps as they stood at one moment; of those in the queue also how they stand there.
+select r.id, r.pipeline, r.status::text as "status!", r.round, r.actor, r.tags,
+       r.idempotency_key as key, r.rerun_of, r.created_at, r.started_at, r.ended_at, r.deadline_at,
+       s.step as "step!", s.kind as "kind!", s.job, s.queue, s.status as "step_status!",
+       coalesce(j.attempt, s.attempt) as "attempt!", s.attempts, s.reason, s.cause,
+       coalesce(s.error_class, j.error_class) as error_class,
+       coalesce(s.error_message, j.error_message) as error_message,
+       s.arm, s.enqueued_at, s.ended_at as step_ended_at, s.ran_ms, s.batch as "batch!",
+       j.status::text as in_queue
+from pipeline.runs r
+join pipeline.run_steps s on s.run = r.id
+left join pipeline.jobs j on j.id = s.batch and s.ended_at is null
+where r.id = $1
+order by s.no

@@ -1,0 +1,6 @@
+-- One row where there is the run; without a step in it where there is no such step.
+select s.status::text as "status?", s.output::text as output
+from pipeline.runs r
+left join pipeline.nodes n on n.graph = r.graph and n.key = $2
+left join pipeline.steps s on s.run = r.id and s.no = n.no
+where r.id = $1

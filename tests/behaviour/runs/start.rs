@@ -1,0 +1,342 @@
+//! Starting: alone, in the caller's transaction, in bulk; once for a key.
+
+use pipeline::jobs::{Context, Job, JobError, Perform};
+use pipeline::{Client, Error, NewRun, Pipeline, Run, RunFilter, RunStatus};
+use serde::{Deserialize, Serialize};
+use tests::{Database, with_database};
+
+use super::support::{Running, act, eventually};
+use crate::jobs::proxy::Proxy;
+
+fn says(name: &str, word: &str) -> Pipeline<String> {
+    Pipeline::configure(name, |p| p.step("a", act(word))).unwrap()
+}
+
+fn client(db: &Database) -> Client {
+    Client::new(db.pool().clone())
+}
+
+/// How many rows a start has left behind, of any kind.
+async fn rows(db: &Database) -> i64 {
+    sqlx::query_scalar(
+        "select (select count(*) from pipeline.runs) + (select count(*) from pipeline.steps)
+              + (select count(*) from pipeline.jobs) + (select count(*) from pipeline.events)
+              + (select count(*) from pipeline.graphs) + (select count(*) from pipeline.nodes)",
+    )
+    .fetch_one(db.pool())
+    .await
+    .unwrap()
+}
+
+async fn count(client: &Client) -> usize {
+    client.runs(&RunFilter::new()).await.unwrap().runs.len()
+}
+
+#[tokio::test]
+async fn a_key_leads_to_one_run() {
+    with_database(async |db| {
+        let client = client(db);
+        let first = client.start(says("video", "x")).key("k").await.unwrap();
+        assert!(first.is_fresh());
+        let again = client.start(says("video", "x")).key("k").await.unwrap();
+        assert_eq!((again.id(), again.is_fresh()), (first.id(), false));
+        // Of this pipeline: another has its own.
+        let other = client.start(says("audio", "x")).key("k").await.unwrap();
+        assert!(other.is_fresh() && other.id() != first.id());
+        // Whatever became of the run.
+        first.cancel().await.unwrap();
+        let again = client.start(says("video", "x")).key("k").await.unwrap();
+        assert_eq!((again.id(), again.is_fresh()), (first.id(), false));
+
+        let error = client.start(says("video", "y")).key("k").await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "run {} of `video` was started with the key `k` and other params: use another key, \
+                 or the same params",
+                first.id()
+            )
+        );
+        assert_eq!(count(&client).await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_order_of_a_params_fields_does_not_matter() {
+    with_database(async |db| {
+        /// Written in two ways.
+        #[derive(Debug, Serialize, Deserialize, Job)]
+        #[job(name = "fields")]
+        struct OneWay {
+            a: u8,
+            b: u8,
+        }
+        #[derive(Debug, Serialize, Deserialize, Job)]
+        #[job(name = "fields")]
+        struct OtherWay {
+            b: u8,
+            a: u8,
+        }
+        macro_rules! quiet {
+            ($($job:ident)*) => {$(
+                impl Perform for $job {
+                    type Input = ();
+                    type Output = ();
+                    async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
+                        Ok(())
+                    }
+                }
+            )*};
+        }
+        quiet!(OneWay OtherWay);
+        let client = client(db);
+        let one = Pipeline::configure("f", |p| p.step("s", OneWay { a: 1, b: 2 })).unwrap();
+        let other = Pipeline::configure("f", |p| p.step("s", OtherWay { b: 2, a: 1 })).unwrap();
+        let one = client.start(one).key("k").await.unwrap();
+        let other = client.start(other).key("k").await.unwrap();
+        assert_eq!((one.id(), other.is_fresh()), (other.id(), false));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn in_one_call_a_key_leads_to_one_run_too() {
+    with_database(async |db| {
+        let client = client(db);
+        let new = |word: &str, key: &str| NewRun::new(says("video", word)).key(key);
+        let runs = [new("x", "b"), new("x", "a"), new("x", "b")];
+        let runs = client.start_many(runs).await.unwrap();
+        assert_eq!(runs[0].id(), runs[2].id());
+        let fresh: Vec<bool> = runs.iter().map(Run::is_fresh).collect();
+        assert_eq!(fresh, [true, true, false]);
+        // All of them or none.
+        let error = client
+            .start_many([new("x", "c"), new("y", "c")])
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, Error::KeyConflict { ref key, .. } if key == "c"),
+            "{error}"
+        );
+        assert_eq!(count(&client).await, 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_at_once_with_one_key_start_one_run() {
+    with_database(async |db| {
+        let client = client(db);
+        let starts = (0..40).map(|n| {
+            let client = client.clone();
+            // Some in bulk, with keys in either order.
+            tokio::spawn(async move {
+                let new = |key: &str| NewRun::new(says("video", "x")).key(key);
+                match n % 3 {
+                    0 => vec![client.start(new("k1")).await.unwrap()],
+                    1 => client.start_many([new("k1"), new("k2")]).await.unwrap(),
+                    _ => client.start_many([new("k2"), new("k1")]).await.unwrap(),
+                }
+            })
+        });
+        let starts: Vec<_> = starts.collect();
+        let mut fresh = 0;
+        for start in starts {
+            let runs = start.await.unwrap();
+            fresh += runs.iter().filter(|run| run.is_fresh()).count();
+        }
+        assert_eq!((fresh, count(&client).await), (2, 2));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_in_an_open_transaction_is_waited_for() {
+    with_database(async |db| {
+        let client = client(db);
+        // The graph is there: it is the key that is waited for.
+        client.start(says("video", "x")).await.unwrap();
+        for rolls_back in [true, false] {
+            let key = if rolls_back { "back" } else { "forth" };
+            let mut tx = db.pool().begin().await.unwrap();
+            let first = client
+                .start_in(&mut tx, says("video", "x"))
+                .key(key)
+                .await
+                .unwrap();
+            let second = tokio::spawn({
+                let client = client.clone();
+                async move { client.start(says("video", "x")).key(key).await.unwrap() }
+            });
+            eventually("the second waits for the first", async || {
+                let waits: bool = sqlx::query_scalar(
+                    "select exists (select from pg_stat_activity
+                     where datname = current_database() and wait_event_type = 'Lock')",
+                )
+                .fetch_one(db.pool())
+                .await
+                .unwrap();
+                waits.then_some(())
+            })
+            .await;
+            if rolls_back {
+                tx.rollback().await.unwrap();
+            } else {
+                tx.commit().await.unwrap();
+            }
+            let second = second.await.unwrap();
+            assert_eq!(second.is_fresh(), rolls_back);
+            assert_eq!(second.id() != first.id(), rolls_back);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_rolled_back_never_was() {
+    with_database(async |db| {
+        let client = client(db);
+        let mut tx = db.pool().begin().await.unwrap();
+        client
+            .start_in(&mut tx, says("video", "x"))
+            .key("k")
+            .await
+            .unwrap();
+        let more = (0..3).map(|_| says("audio", "x"));
+        client.start_many_in(&mut tx, more).await.unwrap();
+        tx.rollback().await.unwrap();
+        assert_eq!(rows(db).await, 0);
+
+        // That the graph is stored was rolled back too; the client finds that out.
+        let it = Running::start(db);
+        let run = client.start(says("video", "x")).key("k").await.unwrap();
+        assert!(run.is_fresh());
+        assert_eq!(run.wait().await.unwrap(), RunStatus::Succeeded);
+        let mut tx = db.pool().begin().await.unwrap();
+        let run = client.start_in(&mut tx, says("audio", "x")).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(run.wait().await.unwrap(), RunStatus::Succeeded);
+        it.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_of_several_pipelines_start_together_in_the_order_they_were_named() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        let words: Vec<(String, String)> = (0..30)
+            .map(|n| (format!("p{}", n % 3), format!("word {n}")))
+            .collect();
+        let new = words.iter().map(|(name, word)| says(name, word));
+        let runs = it.client.start_many(new).await.unwrap();
+        for (run, (name, word)) in runs.iter().zip(&words) {
+            assert_eq!(run.wait().await.unwrap(), RunStatus::Succeeded);
+            assert_eq!(&run.output().await.unwrap(), word);
+            assert_eq!(&run.state().await.unwrap().pipeline, name);
+        }
+        assert_eq!(
+            it.client
+                .start_many(Vec::<Pipeline>::new())
+                .await
+                .unwrap()
+                .len(),
+            0
+        );
+        it.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_mistake_is_said_before_anything_is_written() {
+    with_database(async |db| {
+        let client = client(db);
+        let new = || NewRun::new(says("video", "x"));
+        let tagged = |count: usize| (0..count).fold(new(), |new, n| new.tag(format!("t{n}")));
+        let wrong = [
+            (new().key(""), "the key of a run of `video` is empty"),
+            (
+                new().key("k".repeat(10_000)),
+                "10000 bytes are too many for the key of `video`",
+            ),
+            (new().key("a\0"), "a NUL character in the key of `video`"),
+            (new().actor(""), "the actor of a run of `video` is empty"),
+            (
+                new().actor("a".repeat(257)),
+                "257 bytes are too many for the actor of `video`",
+            ),
+            (new().actor("\0"), "a NUL character in the actor of `video`"),
+            (new().tag(""), "the tag of a run of `video` is empty"),
+            (
+                new().tag("t".repeat(65)),
+                "65 bytes are too many for the tag of `video`",
+            ),
+            (new().tag("\0"), "a NUL character in the tag of `video`"),
+            (
+                tagged(17),
+                "17 tags for a run of `video`, and 16 is the limit",
+            ),
+            (
+                NewRun::new(says("video", &"x".repeat(2 << 20))),
+                "2097154 bytes are too many for the params of `a`",
+            ),
+            (
+                NewRun::new(says("video", "\0")),
+                "a NUL character in the params of `a`",
+            ),
+        ];
+        for (wrong, message) in wrong {
+            // One that is right does not go alone.
+            let error = client
+                .start_many([new(), wrong])
+                .await
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(message), "{error}");
+            assert_eq!(rows(db).await, 0, "{error}");
+        }
+        client
+            .start(tagged(16).actor("a".repeat(256)))
+            .await
+            .unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_whose_answer_is_lost_is_not_done_twice() {
+    with_database(async |db| {
+        let proxy = Proxy::start(db);
+        let pool = proxy.pool();
+        let client = Client::new(pool.clone());
+        client.start(says("video", "x")).await.unwrap();
+        for key in [None, Some("k")] {
+            let new = NewRun::new(says("video", "x"));
+            let new = match key {
+                Some(key) => new.key(key),
+                None => new,
+            };
+            let before = count(&client).await;
+            proxy.lose_the_next_answer_to_a_commit();
+            let run = client.start(new).await.unwrap();
+            assert!(proxy.has_lost_it() && run.is_fresh(), "{key:?}");
+            assert_eq!(count(&client).await, before + 1);
+            let state = client.run::<()>(run.id()).state().await.unwrap();
+            assert_eq!(state.steps.len(), 1);
+        }
+        // A chain too: its edges are there once.
+        proxy.lose_the_next_answer_to_a_commit();
+        let run = client
+            .start(says("one", "x"))
+            .then(says("two", "x"))
+            .await
+            .unwrap();
+        assert!(proxy.has_lost_it());
+        assert_eq!(run.chained().len(), 1);
+        assert_eq!(count(&client).await, 5);
+        pool.close().await;
+    })
+    .await;
+}
