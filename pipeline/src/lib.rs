@@ -12,7 +12,9 @@ pub mod graph;
 mod status;
 mod worker;
 
-pub use client::{Chain, Client, History, IntoRun, IntoStage, NewRun, Reopen, Run, Stage, Start};
+pub use client::{
+    Chain, Client, Health, History, IntoRun, IntoStage, NewRun, Reopen, Run, Stage, Start,
+};
 pub use declare::{
     Branch, Continue, Define, FailedStep, Failure, Halt, Ignore, Ignored, Maybe, Named, Pipeline,
     Plan, RunEnded, Step,

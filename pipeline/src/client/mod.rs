@@ -2,6 +2,7 @@
 
 mod chain;
 mod control;
+mod health;
 mod run;
 mod start;
 
@@ -16,6 +17,7 @@ use crate::graph::Fingerprint;
 
 pub use chain::{Chain, IntoStage, Stage};
 pub use control::Reopen;
+pub use health::Health;
 pub use run::Run;
 pub use start::{History, IntoRun, NewRun, Start};
 use start::{Target, start};

@@ -7,6 +7,7 @@
 
 mod errands;
 mod input;
+mod reconcile;
 mod store;
 
 use std::collections::{HashMap, HashSet};
@@ -16,6 +17,7 @@ use jobs::{Came, Claimed, End, LoadInput, News, Offer, Settle, Settled};
 use sqlx::PgConnection;
 
 pub(crate) use errands::{Errands, REQUESTS, take_up};
+pub(crate) use reconcile::{EVERY, Reconciler};
 pub(crate) use store::{kind_name, store};
 
 /// The channel on which ended runs are told.

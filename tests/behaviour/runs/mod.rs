@@ -1,5 +1,6 @@
 //! Runs: started, moved on, ended.
 
 mod control;
+mod reconcile;
 mod shapes;
 mod support;

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 #[allow(dead_code, unreachable_pub, reason = "an example of its own")]
 #[path = "../../../examples/topologies.rs"]
-mod topologies;
+pub(super) mod topologies;
 
 use topologies::{Add, Both, Break, Decide, Make, Mend, OrElse, Sum};
 
