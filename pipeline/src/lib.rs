@@ -10,6 +10,8 @@ pub mod declare;
 mod error;
 pub mod graph;
 mod status;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod worker;
 
 pub use client::{

@@ -61,7 +61,7 @@ impl Worker {
         }
     }
 
-    fn with(self, change: impl FnOnce(jobs::Worker) -> jobs::Worker) -> Self {
+    pub(crate) fn with(self, change: impl FnOnce(jobs::Worker) -> jobs::Worker) -> Self {
         Self {
             jobs: change(self.jobs),
             ..self

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Client, Continue, Health, Ignore, Pipeline, Run, Worker};
+use pipeline::{Client, Continue, Error, Health, Ignore, Pipeline, Run, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{Database, with_database};
 use tokio::sync::Semaphore;
@@ -618,11 +618,26 @@ fn busy() -> Pipeline<i64> {
 async fn in_a_busy_normal_life_it_finds_nothing() {
     with_database(async |db| {
         let workers = [Looking::start(db, &["*"]), Looking::start(db, &["default"])];
+        let ends_late = |run: pipeline::Result<()>| match run {
+            Ok(()) | Err(Error::RunEnded { .. }) => {}
+            Err(error) => panic!("{error}"),
+        };
         for _ in 0..10 {
-            let runs = (0..25).map(|_| busy());
-            client(db).start_many(runs).await.unwrap();
+            let runs = (0..20).map(|_| busy());
+            let runs = client(db).start_many(runs).await.unwrap();
             for (_, declare) in topologies::all() {
                 client(db).start(declare().unwrap()).await.unwrap();
+            }
+            for run in &runs[..5] {
+                let client = client(db);
+                let chain = client.start(busy()).then(busy()).then((busy(), busy()));
+                let first = chain.await.unwrap();
+                ends_late(run.cancel().await);
+                ends_late(first.chained()[0].cancel().await);
+            }
+            for run in &runs[..5] {
+                comes_to(db, run, "cancelled").await;
+                run.reopen().await.unwrap();
             }
         }
         eventually("all runs end", async || {
