@@ -15,6 +15,8 @@ mod guides {
     mod first_job {}
     #[doc = include_str!("../../docs/guides/retries-and-errors.md")]
     mod retries_and_errors {}
+    #[doc = include_str!("../../docs/guides/testing-your-pipelines.md")]
+    mod testing_your_pipelines {}
     #[doc = include_str!("../../docs/guides/transactions.md")]
     mod transactions {}
     #[doc = include_str!("../../docs/guides/workers-and-shutdown.md")]

@@ -52,5 +52,7 @@ pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, WorkerInfo};
 pub use migrate::{MINIMUM_SERVER, migrate, migrations};
 pub use options::{Backoff, Growth, JobOptions};
 pub use pipeline_derive::Job;
+#[doc(hidden)]
+pub use registry::Fake;
 pub use registry::{Jobs, Output, Performer};
 pub use worker::{Worker, shutdown_signal};

@@ -11,8 +11,8 @@ use crate::backend::{Envelope, JobsBackend};
 use crate::batch::Batches;
 use crate::context::Data;
 use crate::engine::{Chore, Line, LoadInput, Probe, Settings, Settle, Shared, covers};
-use crate::registry::{Jobs, Performer, Registering, Registry};
-use crate::{Error, Result, limits};
+use crate::registry::{Fake, Jobs, Performer, Registering, Registry};
+use crate::{Error, Perform, Result, limits};
 
 /// A process that runs jobs; run as many as you like.
 ///
@@ -108,9 +108,27 @@ impl Worker {
     }
 
     /// Gives jobs this value: [`Context::data`](crate::Context::data) returns it.
-    pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+    pub fn data<T: Send + Sync + 'static>(self, value: T) -> Self {
+        self.shared_data(Arc::new(value))
+    }
+
+    /// The same with a value that others have, too.
+    #[doc(hidden)]
+    pub fn shared_data<T: Send + Sync + 'static>(mut self, value: Arc<T>) -> Self {
         self.data.insert(value);
         self
+    }
+
+    /// Knows this job type, and does this in place of performing it.
+    #[doc(hidden)]
+    pub fn fake<J: Perform>(self, fake: Fake<J>) -> Self {
+        self.register::<J>().data(fake)
+    }
+
+    /// The names of the job types it knows.
+    #[doc(hidden)]
+    pub fn kinds(&self) -> Vec<String> {
+        self.registry.names()
     }
 
     /// The name it is listed under. By default the host's name and the process's number; two

@@ -227,4 +227,39 @@ pub enum Error {
         /// Its status.
         status: crate::RunStatus,
     },
+
+    /// A database whose clock must not be replaced.
+    #[cfg(feature = "testing")]
+    #[error(
+        "database `{database}` may not be one for tests: {why}; a clock that is replaced is replaced for \
+         all who use the database, so take an empty one with `test` in its name, or, for a name that says \
+         nothing, `allow_any_database()`"
+    )]
+    NotForTests {
+        /// The database's name.
+        database: String,
+        /// What speaks against it.
+        why: String,
+    },
+
+    /// There are jobs of types that the harness was not told of.
+    #[cfg(feature = "testing")]
+    #[error(
+        "jobs of type `{kinds}` are to be run, and the harness does not know them: `.register::<..>()` \
+         them, or `.fake(..)` them"
+    )]
+    NoSuchJob {
+        /// The names of the types.
+        kinds: String,
+    },
+
+    /// Jobs go on and on.
+    #[cfg(feature = "testing")]
+    #[error("not idle within {limit:?}; what is left:\n{left}")]
+    NotIdle {
+        /// How long was waited.
+        limit: std::time::Duration,
+        /// The jobs that have not ended.
+        left: String,
+    },
 }

@@ -10,10 +10,12 @@ pub mod declare;
 mod error;
 pub mod graph;
 mod status;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod worker;
 
 pub use client::{
-    Attempt, BadCursor, Chain, Client, Cursor, Event, History, IntoRun, IntoStage, NewRun, Page,
+    Attempt, BadCursor, Chain, Client, Cursor, Event, Health, History, IntoRun, IntoStage, NewRun, Page,
     Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start, StepState, Wait, Why,
 };
 pub use declare::{

@@ -8,7 +8,7 @@ use jobs::{Envelope, Jobs, JobsBackend, Performer};
 use sqlx::PgPool;
 
 use crate::Result;
-use crate::coordinator::{Coordinator, Errands};
+use crate::coordinator::{Coordinator, EVERY, Errands, Reconciler};
 
 /// A process that runs jobs and the steps of runs, and moves runs on; run as many as you like.
 ///
@@ -34,13 +34,16 @@ use crate::coordinator::{Coordinator, Errands};
 /// ```
 #[derive(Debug)]
 #[must_use = "a worker does nothing until it is run"]
-pub struct Worker(jobs::Worker);
+pub struct Worker {
+    jobs: jobs::Worker,
+    reconcile_every: Duration,
+}
 
 macro_rules! same {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*);)*) => {
         $($(#[$doc])*
         pub fn $name(self, $($arg: $type),*) -> Self {
-            Self(self.0.$name($($arg),*))
+            self.with(|jobs| jobs.$name($($arg),*))
         })*
     };
 }
@@ -49,22 +52,30 @@ impl Worker {
     /// A worker on the pool's database. It serves no queue yet and knows no job type.
     pub fn new(pool: PgPool) -> Self {
         let coordinator = Arc::new(Coordinator);
-        Self(
-            jobs::Worker::new(pool)
+        Self {
+            jobs: jobs::Worker::new(pool)
                 .settle(coordinator.clone())
                 .load_input(coordinator)
                 .chore(Arc::new(Errands)),
-        )
+            reconcile_every: EVERY,
+        }
+    }
+
+    pub(crate) fn with(self, change: impl FnOnce(jobs::Worker) -> jobs::Worker) -> Self {
+        Self {
+            jobs: change(self.jobs),
+            ..self
+        }
     }
 
     /// Knows how to perform this job type, or each of a tuple of them.
     pub fn register<J: Jobs>(self) -> Self {
-        Self(self.0.register::<J>())
+        self.with(jobs::Worker::register::<J>)
     }
 
     /// Gives jobs this value: [`Context::data`](jobs::Context::data) returns it.
     pub fn data<T: Send + Sync + 'static>(self, value: T) -> Self {
-        Self(self.0.data(value))
+        self.with(|jobs| jobs.data(value))
     }
 
     same! {
@@ -94,6 +105,13 @@ impl Worker {
         probe(probe: Arc<dyn jobs::Probe>);
     }
 
+    /// How often to look for steps that somebody's hands have stopped (every 10 seconds by default):
+    /// see [`Health`](crate::Health). Of all workers, one looks at a time.
+    pub fn reconcile_every(mut self, every: Duration) -> Self {
+        self.reconcile_every = every;
+        self
+    }
+
     /// Runs until the future ends; then stops claiming, gives running jobs their grace, hands the
     /// rest back, and returns when all of that is written down.
     ///
@@ -102,7 +120,7 @@ impl Worker {
     /// What was wrong with how it was set up, before it runs. A database that cannot be reached is
     /// no error: the worker waits for it.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        Ok(self.0.run_until(stop).await?)
+        Ok(self.into_jobs().run_until(stop).await?)
     }
 
     /// Runs for ever.
@@ -111,7 +129,7 @@ impl Worker {
     ///
     /// See [`run_until`](Self::run_until).
     pub async fn run(self) -> Result<()> {
-        Ok(self.0.run().await?)
+        Ok(self.into_jobs().run().await?)
     }
 
     /// The worker's name, its apalis backend and its service: see
@@ -121,12 +139,13 @@ impl Worker {
     ///
     /// What was wrong with how it was set up.
     pub fn into_backend(self) -> Result<(String, JobsBackend, Performer)> {
-        Ok(self.0.into_backend()?)
+        Ok(self.into_jobs().into_backend()?)
     }
 
     /// The same worker as the layer of jobs has it: see [`jobs::Worker::into_parts`].
     pub fn into_jobs(self) -> jobs::Worker {
-        self.0
+        let every = self.reconcile_every.max(Duration::from_millis(1));
+        self.jobs.chore(Arc::new(Reconciler { every }))
     }
 }
 

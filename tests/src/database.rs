@@ -6,29 +6,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use local_postgres::Scratch;
+use pipeline::testing::Clock;
 use sqlx::postgres::{PgConnection, PgPoolOptions};
 use sqlx::{Connection as _, PgPool};
 
 use crate::shared::{CONNECTIONS, Shared, shared};
 
 const INVARIANTS: &str = include_str!("invariants.sql");
-
-/// One statement each, so that nobody sees half of it.
-const MOVE_CLOCK: &str = "
-    with moved as (
-        update pipeline_test.clock set ahead = ahead + make_interval(secs => $1)
-    ), running as materialized (
-        select id from pipeline.jobs where status = 'running' order by id for update
-    ), leases as (
-        update pipeline.jobs j set lease_until = lease_until + make_interval(secs => $1)
-        from running where j.id = running.id
-    )
-    select pg_notify('pipeline_jobs', '*')";
-const MOVE_CLOCK_ALONE: &str = "
-    with moved as (
-        update pipeline_test.clock set ahead = ahead + make_interval(secs => $1)
-    )
-    select pg_notify('pipeline_jobs', '*')";
 
 /// A test's own database.
 #[derive(Debug)]
@@ -57,20 +41,17 @@ impl Database {
     /// Lets time pass: `pipeline.now()` is this much later from here on. Leases are moved with it:
     /// their workers had no chance to renew them meanwhile. Whoever waits for a time is woken.
     pub async fn move_clock(&self, by: Duration) {
-        self.pass_time(by, MOVE_CLOCK).await;
+        self.clock().advance(by).await.expect("the clock moves");
     }
 
     /// The same for workers that have died: nobody has renewed their leases meanwhile.
     pub async fn move_clock_without_leases(&self, by: Duration) {
-        self.pass_time(by, MOVE_CLOCK_ALONE).await;
+        let moved = self.clock().advance_without_leases(by).await;
+        moved.expect("the clock moves");
     }
 
-    async fn pass_time(&self, by: Duration, statement: &'static str) {
-        sqlx::query(statement)
-            .bind(by.as_secs_f64())
-            .execute(&self.pool)
-            .await
-            .expect("the clock moves");
+    fn clock(&self) -> Clock {
+        Clock::of(self.pool.clone())
     }
 }
 

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use local_postgres::{Claim, Server};
+use pipeline::testing::Clock;
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgPoolOptions;
 use tokio::sync::{OnceCell, Semaphore};
-
-/// Replaces the clock of a test database by one that can be moved.
-const CLOCK: &str = include_str!("clock.sql");
 
 /// The connections of one test's pool.
 pub(crate) const CONNECTIONS: u32 = 8;
@@ -56,7 +54,7 @@ async fn prepare() -> Result<Shared, Box<dyn std::error::Error>> {
                 .connect_with(options)
                 .await?;
             jobs::migrate(&pool).await?;
-            sqlx::raw_sql(CLOCK).execute(&pool).await?;
+            Clock::install(pool.clone()).await?;
             pool.close().await;
             Ok(())
         })
@@ -80,7 +78,7 @@ fn template_name() -> String {
         hash.update(version.to_be_bytes());
         hash.update(checksum);
     }
-    hash.update(CLOCK);
+    hash.update(Clock::SQL);
     let digest: String = hash
         .finalize()
         .iter()

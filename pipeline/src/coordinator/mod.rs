@@ -7,6 +7,7 @@
 
 mod errands;
 mod input;
+mod reconcile;
 mod store;
 
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,7 @@ use sqlx::PgConnection;
 
 pub(crate) use errands::{Errands, REQUESTS, take_up};
 pub(crate) use input::shaped;
+pub(crate) use reconcile::{EVERY, Reconciler};
 pub(crate) use store::{kind_name, store};
 
 /// The channel on which ended runs are told.

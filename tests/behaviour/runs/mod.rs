@@ -5,6 +5,8 @@ mod control;
 mod events;
 mod lists;
 mod outputs;
+mod kit;
+mod reconcile;
 mod shapes;
 mod start;
 mod state;

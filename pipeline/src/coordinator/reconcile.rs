@@ -1,0 +1,89 @@
+//! The reconciler: ends what only outside hands can have stopped.
+//!
+//! A step and its queue row, a run and its counts are written in one transaction and always agree. Where
+//! somebody has deleted a queue row, or changed one, nobody would ever come for the step again. So every
+//! worker looks from time to time, one of them acts, and such a step fails with a reason that says so.
+//! In normal life it finds nothing: [`Client::health`](crate::Client::health) says how often it looked.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jobs::{Chore, Settled};
+use sqlx::PgConnection;
+
+/// How often, unless the worker is told otherwise.
+pub(crate) const EVERY: Duration = Duration::from_secs(10);
+/// The most runs that are looked at in one pass, and so many steps of theirs, give or take the last.
+const RUNS: i32 = 500;
+const STEPS: i64 = 20_000;
+
+/// Looks after live runs.
+#[derive(Debug)]
+pub(crate) struct Reconciler {
+    pub(crate) every: Duration,
+}
+
+impl Chore for Reconciler {
+    fn every(&self) -> Duration {
+        self.every
+    }
+
+    fn run<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        worker: i64,
+    ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
+        Box::pin(async move {
+            let pass = sqlx::query_file!(
+                "src/sql/reconcile.sql",
+                worker,
+                i64::try_from(self.every.as_millis()).unwrap_or(i64::MAX),
+                RUNS,
+                STEPS,
+            )
+            .fetch_one(&mut *connection)
+            .await?;
+            let mut settled = Settled::default();
+            for run in pass.suspects.unwrap_or_default() {
+                mend(connection, worker, run, &mut settled).await?;
+            }
+            Ok(settled)
+        })
+    }
+}
+
+/// Looks at one run once more, with a lock, and sets it right. One that cannot be set right does not keep
+/// the others from it.
+async fn mend(
+    connection: &mut PgConnection,
+    worker: i64,
+    run: i64,
+    settled: &mut Settled,
+) -> Result<(), sqlx::Error> {
+    let mended = sqlx::query_file!("src/sql/mend_run.sql", run, worker)
+        .fetch_one(&mut *connection)
+        .await;
+    match mended {
+        Ok(mended) => {
+            for problem in mended.problems.unwrap_or_default() {
+                tracing::warn!(
+                    run.id = run,
+                    problem,
+                    "rows of a run were changed from outside"
+                );
+            }
+            settled.queues.extend(mended.queues.unwrap_or_default());
+            settled
+                .news
+                .extend(super::news(&mended.over.unwrap_or_default()));
+        }
+        Err(error) if error.as_database_error().is_some() => {
+            tracing::error!(run.id = run, %error, "a run was changed from outside and cannot be set right");
+            sqlx::query!("select pipeline.count_found_v1(1)")
+                .execute(connection)
+                .await?;
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}

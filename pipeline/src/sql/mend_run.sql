@@ -1,0 +1,1 @@
+select problems, queues, over from pipeline.mend_run_v1($1, $2)
