@@ -100,11 +100,11 @@ fn reserve(shared: &Shared, ends: &[End]) -> Vec<Reserved> {
 
 /// What a committed turn came to.
 #[derive(Default)]
-struct Done {
-    stale: HashSet<usize>,
+pub(super) struct Done {
+    pub(super) stale: HashSet<usize>,
     failed: HashSet<usize>,
-    held: Vec<End>,
-    claimed: Vec<Claimed>,
+    pub(super) held: Vec<End>,
+    pub(super) claimed: Vec<Claimed>,
     /// How many of the slots of each line were claimed for, and what came last where all were filled.
     asked: Vec<Asked>,
     queues: Vec<String>,
@@ -112,7 +112,7 @@ struct Done {
 }
 
 /// What a claim asked of a line, and what came.
-struct Asked {
+pub(super) struct Asked {
     /// Which of the reserved lines.
     at: usize,
     count: usize,
@@ -121,7 +121,8 @@ struct Asked {
 }
 
 /// Why a turn was not committed, or may not have been.
-enum Refused {
+#[derive(Debug)]
+pub(super) enum Refused {
     /// Nothing was written.
     Error(sqlx::Error),
     /// The answer to the commit of this transaction was lost, and with it whether these are ours.
@@ -258,7 +259,7 @@ fn refuse(shared: &Shared, end: End, error: &sqlx::Error) -> Option<End> {
 }
 
 /// One transaction: lock, end, settle, claim, commit.
-async fn attempt(
+pub(super) async fn attempt(
     shared: &Shared,
     link: &mut Link,
     ends: Vec<End>,
@@ -572,10 +573,7 @@ async fn finish(
         .iter()
         .filter(|end| matches!(end.verb, Verb::HandBack | Verb::Lost))
         .filter_map(|end| end.queue.as_deref().map(str::to_owned));
-    for asked in &done.asked {
-        reserved[asked.at].asked = asked.count;
-        shared.lines[reserved[asked.at].line].claimed(asked.last);
-    }
+    note_asked(shared, &done, &mut reserved);
     shared.announce(back.chain(done.queues));
     shared.tell(done.news.into_iter());
     if !done.held.is_empty() {
@@ -586,4 +584,12 @@ async fn finish(
         shared.probe(Moment::Claimed, count).await;
     }
     shared.start_claimed(done.claimed, reserved, sent);
+}
+
+/// The lines remember what they were asked for, and what came last.
+pub(super) fn note_asked(shared: &Shared, done: &Done, reserved: &mut [Reserved]) {
+    for asked in &done.asked {
+        reserved[asked.at].asked = asked.count;
+        shared.lines[reserved[asked.at].line].claimed(asked.last);
+    }
 }
