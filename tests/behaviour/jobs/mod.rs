@@ -13,6 +13,6 @@ mod manage;
 mod proxy;
 mod shutdown;
 mod stock;
-mod support;
+pub(crate) mod support;
 mod unknown;
 mod workers;
