@@ -1,3 +1,6 @@
 //! Runs: started, moved on, ended.
 
+mod agree;
+mod processes;
 mod shapes;
+mod support;
