@@ -37,6 +37,7 @@ declare
     v_go_run bigint[] := '{}';
     v_go_no integer[] := '{}';
     v_go_graph bigint[] := '{}';
+    v_any boolean := false;     -- some of it by the first upstream that succeeded
     v_halted bigint[];
     v_next record;
 begin
@@ -142,8 +143,7 @@ begin
                        else (e.code > 3)::integer
                    end | case when e.code = 0 then 4 else 0 end)::smallint as edges,
                    min(d.up) filter (where case when d.takes = 'failure' then e.code not in (3, 4)
-                                                else e.code > 3 end) as cause,
-                   (array_agg(d.up order by d.pos) filter (where e.code = 0))[1] as first
+                                                else e.code > 3 end) as cause
             from unnest(v_run, v_no, v_graph, v_code) as e (run, no, graph, code)
             join pipeline.dependencies d on d.graph = e.graph and d.up = e.no
             group by e.run, e.graph, d.down
@@ -161,8 +161,7 @@ begin
                     when next.status = 'skipped' then
                         case when n.is_any then 'none_succeeded' else 'broken' end
                 end::pipeline.step_reason,
-                cause = case when next.status = 'succeeded' then null
-                             when n.is_any then t.first
+                cause = case when next.status = 'succeeded' or n.is_any then null
                              else coalesce(s.cause, t.cause) end
             from touched t
             join pipeline.nodes n on n.graph = t.graph and n.no = t.no
@@ -179,7 +178,7 @@ begin
                 end::pipeline.step_status as status
             ) as next
             where s.run = t.run and s.no = t.no and s.status = 'pending'
-            returning s.run, s.no, t.graph, s.status, n.kind
+            returning s.run, s.no, t.graph, s.status, n.kind, n.is_any
         )
         select coalesce(array_agg(run) filter (where status not in ('pending', 'enqueued')), '{}') as run,
                array_agg(no) filter (where status not in ('pending', 'enqueued')) as no,
@@ -191,12 +190,14 @@ begin
                array_agg(run) filter (where status = 'enqueued') as go_run,
                array_agg(no) filter (where status = 'enqueued') as go_no,
                array_agg(graph) filter (where status = 'enqueued') as go_graph,
-               bool_or(kind = 'merge' and status = 'succeeded') as merged
+               bool_or(kind = 'merge' and status = 'succeeded') as merged,
+               coalesce(bool_or(is_any and status = 'enqueued'), false) as any_go
         into v_next from decided;
         if v_next.go_run is not null then
             v_go_run := v_go_run || v_next.go_run;
             v_go_no := v_go_no || v_next.go_no;
             v_go_graph := v_go_graph || v_next.go_graph;
+            v_any := v_any or v_next.any_go;
         end if;
         v_run := v_next.run;
         v_no := v_next.no;
@@ -214,6 +215,21 @@ begin
         end if;
     end loop;
 
+    if v_any then
+        -- Which came first within one advance nobody knows: the first in the order of the edges, of all
+        -- that have succeeded by now.
+        update pipeline.steps s set cause = first.up
+        from unnest(v_go_run, v_go_no, v_go_graph) as e (run, no, graph)
+        join pipeline.nodes n on n.graph = e.graph and n.no = e.no and n.is_any
+        cross join lateral (
+            select d.up from pipeline.dependencies d
+            join pipeline.steps up on up.run = e.run and up.no = d.up and up.status = 'succeeded'
+            where d.graph = e.graph and d.down = e.no
+            order by d.pos
+            limit 1
+        ) as first
+        where s.run = e.run and s.no = e.no;
+    end if;
     if v_go_run <> '{}' then
         select e.queues, e.started, e.tokens into queues, started, tokens
         from pipeline.enqueue_steps_v1(v_go_run, v_go_no, v_go_graph, p_worker, p_patterns, p_free,
