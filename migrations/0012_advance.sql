@@ -153,6 +153,7 @@ declare
     v_graph bigint[] := p_graph;
     v_code smallint[] := p_code;
     v_arm integer[] := p_arm;
+    v_any boolean := false;     -- some can start by the first upstream that succeeded
     v_next record;
 begin
     all_run := '{}';
@@ -188,8 +189,7 @@ begin
                        else (e.code > 3)::integer
                    end | case when e.code = 0 then 4 else 0 end)::smallint as edges,
                    min(d.up) filter (where case when d.takes = 'failure' then e.code not in (3, 4)
-                                                else e.code > 3 end) as cause,
-                   (array_agg(d.up order by d.pos) filter (where e.code = 0))[1] as first
+                                                else e.code > 3 end) as cause
             from unnest(v_run, v_no, v_graph, v_code) as e (run, no, graph, code)
             join pipeline.dependencies d on d.graph = e.graph and d.up = e.no
             group by e.run, e.graph, d.down
@@ -207,8 +207,7 @@ begin
                     when next.status = 'skipped' then
                         case when n.is_any then 'none_succeeded' else 'broken' end
                 end::pipeline.step_reason,
-                cause = case when next.status = 'succeeded' then null
-                             when n.is_any then t.first
+                cause = case when next.status = 'succeeded' or n.is_any then null
                              else coalesce(s.cause, t.cause) end
             from touched t
             cross join lateral (
@@ -231,7 +230,7 @@ begin
                 end::pipeline.step_status as status
             ) as next
             where s.ctid = before.ctid
-            returning s.run, s.no, t.graph, s.status, n.kind
+            returning s.run, s.no, t.graph, s.status, n.kind, n.is_any
         )
         select coalesce(array_agg(run) filter (where status not in ('pending', 'enqueued')), '{}') as run,
                array_agg(no) filter (where status not in ('pending', 'enqueued')) as no,
@@ -243,12 +242,14 @@ begin
                array_agg(run) filter (where status = 'enqueued') as go_run,
                array_agg(no) filter (where status = 'enqueued') as go_no,
                array_agg(graph) filter (where status = 'enqueued') as go_graph,
-               bool_or(kind = 'merge' and status = 'succeeded') as merged
+               bool_or(kind = 'merge' and status = 'succeeded') as merged,
+               coalesce(bool_or(is_any and status = 'enqueued'), false) as any_go
         into v_next from decided;
         if v_next.go_run is not null then
             go_run := go_run || v_next.go_run;
             go_no := go_no || v_next.go_no;
             go_graph := go_graph || v_next.go_graph;
+            v_any := v_any or v_next.any_go;
         end if;
         v_run := v_next.run;
         v_no := v_next.no;
@@ -265,6 +266,22 @@ begin
             where e.code = 0 and s.run = e.run and s.no = e.no;
         end if;
     end loop;
+
+    if v_any then
+        -- Which came first within one advance nobody knows: the first in the order of the edges, of all
+        -- that have succeeded by now.
+        update pipeline.steps s set cause = first.up
+        from unnest(go_run, go_no, go_graph) as e (run, no, graph)
+        join pipeline.nodes n on n.graph = e.graph and n.no = e.no and n.is_any
+        cross join lateral (
+            select d.up from pipeline.dependencies d
+            join pipeline.steps up on up.run = e.run and up.no = d.up and up.status = 'succeeded'
+            where d.graph = e.graph and d.down = e.no
+            order by d.pos
+            limit 1
+        ) as first
+        where s.run = e.run and s.no = e.no;
+    end if;
 end $$;
 
 -- Enqueues steps. What the worker has offered a slot for starts there at once, as if claimed.

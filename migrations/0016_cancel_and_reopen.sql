@@ -141,7 +141,8 @@ declare
 begin
     update pipeline.steps s
     set status = 'pending', waits = n.waits, edges = 0, reason = null, cause = null,
-        enqueued_at = null, ended_at = null, error_class = null, error_message = null
+        enqueued_at = null, ended_at = null, error_class = null, error_message = null, token = null,
+        attempt = 0, ran_ms = null
     from unnest(p_runs) as e (run)
     join pipeline.runs r on r.id = e.run
     join pipeline.nodes n on n.graph = r.graph

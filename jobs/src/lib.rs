@@ -40,6 +40,8 @@ pub use backend::{Claimed, Envelope, JobsBackend};
 pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
 pub use client::Client;
 pub use context::{Context, MissingData};
+#[doc(hidden)]
+pub use engine::by_hand;
 pub use engine::{
     Came, Chore, End, LoadInput, Moment, News, Offer, Offered, Probe, Settle, Settled,
 };

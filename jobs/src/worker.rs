@@ -9,6 +9,7 @@ use sqlx::PgPool;
 
 use crate::backend::{Envelope, JobsBackend};
 use crate::batch::Batches;
+use crate::by_hand::ByHand;
 use crate::context::Data;
 use crate::engine::{Chore, Line, LoadInput, Probe, Settings, Settle, Shared, covers};
 use crate::registry::{Fake, Jobs, Performer, Registering, Registry};
@@ -281,6 +282,23 @@ impl Worker {
     ///
     /// What was wrong with how it was set up.
     pub fn into_backend(self) -> Result<(String, JobsBackend, Performer)> {
+        let (shared, performer) = self.into_shared()?;
+        let name = shared.settings.name.clone();
+        Ok((name, JobsBackend::new(Arc::new(shared)), performer))
+    }
+
+    /// The worker's engine without its tasks: a test takes its turns one by one.
+    ///
+    /// # Errors
+    ///
+    /// What was wrong with how it was set up, or when the database cannot be reached.
+    #[doc(hidden)]
+    pub async fn by_hand(self) -> Result<ByHand> {
+        let (shared, _) = self.into_shared()?;
+        ByHand::new(Arc::new(shared)).await
+    }
+
+    fn into_shared(self) -> Result<(Shared, Performer)> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
@@ -300,7 +318,7 @@ impl Worker {
             .unwrap_or_else(|| format!("{host}:{}", std::process::id()));
         let settings = Settings {
             pool: self.pool,
-            name: name.clone(),
+            name,
             host,
             only: (!self.only.is_empty())
                 .then(|| self.only.iter().map(|pattern| like(pattern)).collect()),
@@ -329,7 +347,7 @@ impl Worker {
             registry,
             data: Arc::new(self.data),
         };
-        Ok((name, JobsBackend::new(Arc::new(shared)), performer))
+        Ok((shared, performer))
     }
 }
 

@@ -81,3 +81,179 @@ union all
 select format('batch %s is sealed, all its jobs have ended, and it is not finished', id), to_jsonb(b)
 from pipeline.batch_sets b
 where sealed_at is not null and ended = total and finished_at is null
+
+union all
+select format('run %s is %s and counts %s live steps, of which there are %s', r.id, r.status, r.live,
+              steps.live),
+       to_jsonb(r)
+from pipeline.runs r
+cross join lateral (
+    select count(*) filter (where s.status in ('pending', 'enqueued', 'waiting')) as live,
+           count(*) as total
+    from pipeline.steps s where s.run = r.id
+) as steps
+where r.live <> steps.live
+   or (r.ended_at is not null) <> (steps.live = 0)
+   or steps.total <> (select g.size from pipeline.graphs g where g.id = r.graph)
+
+union all
+select format('run %s has graph %s, which is not there', r.id, r.graph), to_jsonb(r)
+from pipeline.runs r
+where not exists (select from pipeline.graphs g where g.id = r.graph)
+
+union all
+select format('step %s of run %s has no run', s.no, s.run), to_jsonb(s)
+from pipeline.steps s
+where not exists (select from pipeline.runs r where r.id = s.run)
+
+union all
+-- Rule 9. A run that was drained ends as it was told to.
+select format('run %s is %s, and its steps say otherwise', r.id, r.status), to_jsonb(r)
+from pipeline.runs r
+cross join lateral (
+    select coalesce(bool_or(s.status = 'failed' and not n.optional), false) as failed,
+           coalesce(bool_or(s.status = 'failed' and n.strategy = 'halt'), false) as halted,
+           coalesce(bool_or(s.status = 'cancelled'), false) as cancelled
+    from pipeline.steps s
+    join pipeline.nodes n on n.graph = r.graph and n.no = s.no
+    where s.run = r.id
+) as steps
+where case r.status
+        when 'succeeded' then steps.failed or steps.cancelled
+        when 'halted' then not (steps.failed and r.halt)
+        when 'failed' then not (steps.failed and not r.halt)
+                           and (r.deadline_at is null or r.deadline_at > r.ended_at)
+        else false
+      end
+   or r.status in ('running', 'succeeded', 'halted') and r.halt <> steps.halted
+
+union all
+select format('step %s of run %s is enqueued, and its job is not there', s.no, s.run), to_jsonb(s)
+from pipeline.steps s
+where s.status = 'enqueued'
+  and not exists (select from pipeline.jobs j
+                  where j.id = pipeline.step_id(s.run, s.no)
+                    and j.status in ('later', 'ready', 'running'))
+
+union all
+select format('job %s is one of step %s of run %s, which is not enqueued', j.id,
+              pipeline.no_of(j.id), pipeline.run_of(j.id)),
+       to_jsonb(j)
+from pipeline.jobs j
+where j.id % 2 = 0
+  and not exists (select from pipeline.steps s
+                  where s.run = pipeline.run_of(j.id) and s.no = pipeline.no_of(j.id)
+                    and s.status = 'enqueued')
+
+union all
+select format('step %s of run %s has ended without a time, or has a time and has not ended', s.no, s.run),
+       to_jsonb(s)
+from pipeline.steps s
+where (s.ended_at is not null) <> (s.status not in ('pending', 'enqueued', 'waiting'))
+   or s.status = 'enqueued' and s.enqueued_at is null
+
+union all
+-- Rule 3: the ended step keeps the token. What the coordinator resolves has none.
+select format('step %s of run %s is %s by token %s', s.no, s.run, s.status, s.token), to_jsonb(s)
+from pipeline.steps s
+join pipeline.runs r on r.id = s.run
+join pipeline.nodes n on n.graph = r.graph and n.no = s.no
+where case
+        when s.status in ('succeeded', 'failed', 'halted') and n.kind in ('job', 'branch', 'each')
+            -- The reconciler ends what no attempt has.
+            then (s.token is null) <> (s.attempt < 1)
+        when s.status in ('skipped', 'skipped_by_branch', 'pending') or n.kind in ('barrier', 'merge')
+            then s.token is not null
+        else false
+      end
+
+union all
+select format('step %s of run %s is %s, and says that it is because of %s %s', s.no, s.run, s.status,
+              s.reason, s.cause),
+       to_jsonb(s)
+from pipeline.steps s
+where case s.status
+        when 'skipped' then s.reason is null
+        when 'skipped_by_branch' then s.reason is null
+        when 'failed' then s.error_class is null
+        when 'succeeded' then s.error_class is not null
+        else false
+      end
+
+union all
+-- Rules 12 and 20: what stands before a step, and what it is.
+select format('step %s of run %s is %s: of the %s before it %s have not ended, %s break it, %s did not fail, %s succeeded',
+              s.no, s.run, s.status, up.total, up.live, up.broken, up.not_taken, up.succeeded),
+       to_jsonb(s)
+from pipeline.steps s
+join pipeline.runs r on r.id = s.run
+join pipeline.nodes n on n.graph = r.graph and n.no = s.no
+cross join lateral (
+    select count(*) as total,
+           count(*) filter (where u.status in ('pending', 'enqueued', 'waiting')) as live,
+           count(*) filter (where d.takes <> 'failure'
+                              and (u.status in ('skipped', 'cancelled')
+                                   or u.status = 'failed' and un.strategy <> 'ignore')) as broken,
+           count(*) filter (where d.takes = 'failure' and u.status <> 'failed') as not_taken,
+           count(*) filter (where u.status = 'succeeded') as succeeded
+    from pipeline.dependencies d
+    join pipeline.steps u on u.run = s.run and u.no = d.up
+    join pipeline.nodes un on un.graph = d.graph and un.no = d.up
+    where d.graph = r.graph and d.down = s.no
+) as up
+-- A reopening moves what stands before a step that stays as it is.
+where r.round = 1 and case
+        when s.status = 'pending' and r.status = 'running'
+            then s.waits <> up.live or up.live = 0 or n.is_any and up.succeeded > 0
+        when s.status in ('enqueued', 'waiting', 'succeeded', 'failed', 'halted') and n.is_any
+            then up.succeeded = 0
+        when s.status in ('enqueued', 'waiting', 'succeeded', 'failed', 'halted')
+            then up.live > 0 or up.broken > 0 or up.not_taken > 0
+        when s.reason = 'broken' then up.live > 0 or up.broken = 0
+        when s.reason = 'no_failure' then up.not_taken = 0
+        when s.reason = 'none_succeeded' then up.live > 0 or up.succeeded > 0
+        else false
+      end
+
+union all
+-- §8: only the chosen arm runs, also of a branch around it.
+select format('step %s of run %s is %s, and branch %s is %s with arm %s', s.no, s.run, s.status, b.no,
+              b.status, b.arm),
+       to_jsonb(s)
+from pipeline.runs r
+join pipeline.arms a on a.graph = r.graph
+join pipeline.steps s on s.run = r.id and s.no = a.no
+join pipeline.steps b on b.run = r.id and b.no = a.branch
+where s.status in ('pending', 'enqueued', 'waiting', 'succeeded', 'failed', 'halted')
+  and (b.status = 'succeeded' and b.arm is distinct from a.arm
+       or b.status = 'skipped_by_branch'
+       or s.status <> 'pending' and b.status in ('pending', 'enqueued', 'waiting'))
+
+union all
+select format('step %s of run %s is %s with arm %s', s.no, s.run, s.status, s.arm), to_jsonb(s)
+from pipeline.steps s
+join pipeline.runs r on r.id = s.run
+join pipeline.nodes n on n.graph = r.graph and n.no = s.no
+where (s.arm is not null) <> (n.kind = 'branch' and s.status = 'succeeded')
+   or s.arm is not null and n.arms[s.arm + 1] is null
+
+union all
+select format('run %s has written %s events and %s are there', r.id, r.events, events.count),
+       to_jsonb(r)
+from pipeline.runs r
+cross join lateral (
+    select count(*), min(e.no), max(e.no)
+    from pipeline.events e where e.run = r.id
+) as events
+where (events.count, coalesce(events.max, 0)) <> (r.events, r.events)
+   or r.events > 0 and events.min <> 1
+
+union all
+select format('run %s has ended %s times in %s rounds', r.id, ends.count, r.round), to_jsonb(r)
+from pipeline.runs r
+cross join lateral (
+    select count(*) from pipeline.events e
+    where e.run = r.id and e.step is null
+      and e.status in ('succeeded', 'failed', 'halted', 'cancelled', 'skipped')
+) as ends
+where ends.count > r.round or r.history > 0 and r.ended_at is not null and ends.count <> r.round

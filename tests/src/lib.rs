@@ -26,6 +26,7 @@ mod database;
 mod errand;
 pub mod model;
 mod shared;
+pub mod steps;
 
 pub use database::{Database, Failure, Keep, try_with_database, with_database};
 pub use errand::{Began, Errand};

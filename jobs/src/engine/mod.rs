@@ -10,6 +10,7 @@
 //! They share [`Shared`], and talk to each other through it alone. Nothing in it must survive: what
 //! was not committed happens again elsewhere.
 
+pub mod by_hand;
 mod chores;
 mod ends;
 mod lines;

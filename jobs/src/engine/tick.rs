@@ -106,7 +106,7 @@ async fn wait(shared: &Shared, due: Option<Duration>) {
 }
 
 /// One statement; returns when the next job is due.
-async fn tick(
+pub(super) async fn tick(
     shared: &Shared,
     connection: &mut PgConnection,
     patterns: &[String],

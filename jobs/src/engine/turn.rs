@@ -150,11 +150,11 @@ fn reserve(shared: &Shared, ends: &[End]) -> Vec<Reserved> {
 
 /// What a committed turn came to.
 #[derive(Default)]
-struct Done {
-    stale: HashSet<usize>,
+pub(super) struct Done {
+    pub(super) stale: HashSet<usize>,
     failed: HashSet<usize>,
-    held: Vec<End>,
-    claimed: Vec<Claimed>,
+    pub(super) held: Vec<End>,
+    pub(super) claimed: Vec<Claimed>,
     /// How many of the slots of each line were claimed for, and what came last where all were filled.
     asked: Vec<Asked>,
     queues: Vec<String>,
@@ -162,7 +162,7 @@ struct Done {
 }
 
 /// What a claim asked of a line, and what came.
-struct Asked {
+pub(super) struct Asked {
     /// Which of the reserved lines.
     at: usize,
     count: usize,
@@ -171,7 +171,8 @@ struct Asked {
 }
 
 /// Why a turn was not committed, or may not have been.
-enum Refused {
+#[derive(Debug)]
+pub(super) enum Refused {
     /// Nothing was written.
     Error(sqlx::Error),
     /// The answer to the commit of this transaction was lost, and with it whether these are ours.
@@ -310,7 +311,7 @@ fn refuse(shared: &Shared, end: End, error: &sqlx::Error) -> Option<End> {
 }
 
 /// One transaction: lock, end, settle, claim, commit.
-async fn attempt(
+pub(super) async fn attempt(
     shared: &Shared,
     link: &mut Link,
     ends: Vec<End>,
@@ -624,10 +625,7 @@ async fn finish(
         .iter()
         .filter(|end| matches!(end.verb, Verb::HandBack | Verb::Lost))
         .filter_map(|end| end.queue.as_deref().map(str::to_owned));
-    for asked in &done.asked {
-        reserved[asked.at].asked = asked.count;
-        shared.lines[reserved[asked.at].line].claimed(asked.last);
-    }
+    note_asked(shared, &done, &mut reserved);
     shared.announce(back.chain(done.queues));
     shared.tell(done.news.into_iter());
     if !done.held.is_empty() {
@@ -638,4 +636,12 @@ async fn finish(
         shared.probe(Moment::Claimed, count).await;
     }
     shared.start_claimed(done.claimed, reserved, sent);
+}
+
+/// The lines remember what they were asked for, and what came last.
+pub(super) fn note_asked(shared: &Shared, done: &Done, reserved: &mut [Reserved]) {
+    for asked in &done.asked {
+        reserved[asked.at].asked = asked.count;
+        shared.lines[reserved[asked.at].line].claimed(asked.last);
+    }
 }

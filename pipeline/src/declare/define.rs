@@ -56,6 +56,20 @@ impl Pipeline {
             returns: PhantomData,
         })
     }
+
+    /// A pipeline of a graph that was not declared here, with the params of its steps in the order of
+    /// its spec. For tests: nothing says that its jobs fit together.
+    #[doc(hidden)]
+    pub fn from_graph(graph: Graph, params: Vec<Option<String>>) -> Self {
+        let callback_params = vec!["null".to_owned(); graph.spec().callbacks.len()];
+        Self {
+            graph,
+            params,
+            callback_params,
+            own_params: None,
+            returns: PhantomData,
+        }
+    }
 }
 
 impl<O> Pipeline<O> {

@@ -1,14 +1,17 @@
 //! Runs: started, moved on, ended.
 
+mod agree;
 mod batches;
 mod control;
 mod events;
+mod kit;
 mod lists;
 mod outputs;
-mod kit;
+mod processes;
 mod reconcile;
 mod shapes;
 mod start;
 mod state;
 mod support;
 mod wait;
+mod working;

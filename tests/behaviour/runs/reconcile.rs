@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::shapes::topologies::{
+use crate::graphs::topologies::shapes::{
     self, Add, Both, Break, Decide, Make, Mend, OrElse, ParityArms, Sum,
 };
 use crate::jobs::support::eventually;
@@ -630,7 +630,7 @@ async fn in_a_busy_normal_life_it_finds_nothing() {
         for _ in 0..6 {
             let client = client(db);
             client.start_many((0..20).map(|_| busy())).await.unwrap();
-            for (_, declare) in topologies::all() {
+            for (_, declare) in shapes::all() {
                 client.start(declare().unwrap()).await.unwrap();
             }
             let patient = client.start_many((0..5).map(|_| patient())).await.unwrap();

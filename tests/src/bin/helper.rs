@@ -10,11 +10,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::{Context, Job, JobError, Perform, Worker, shutdown_signal};
+use jobs::{Context, Job, JobError, Moment, Perform, Worker, shutdown_signal};
 use local_postgres::{Claim, Cluster, Durability, Server};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use tests::Errand;
+use tests::steps::{self, Hold};
 
 #[derive(Serialize, Deserialize, Job)]
 struct Item {
@@ -92,6 +93,24 @@ async fn main() {
                 .run_until(shutdown_signal());
             println!("{name}");
             worker.await.expect("the worker stops in good order");
+        }
+        // Runs steps until it is asked to stop; held at a moment, for ever.
+        ["steps", url, slots, moment, time] => {
+            let pool = PgPool::connect(url).await.expect("the database answers");
+            let mut worker = steps::worker(&pool, slots.parse().expect("a number"));
+            let moment = match moment {
+                "before" => Some(Moment::BeforeCommit),
+                "after" => Some(Moment::AfterCommit),
+                _ => None,
+            };
+            if let Some(moment) = moment {
+                worker = worker.probe(Hold::new(&pool, moment, time.parse().expect("a number")));
+            }
+            println!("running");
+            worker
+                .run_until(shutdown_signal())
+                .await
+                .expect("the worker stops in good order");
         }
         _ => panic!("unknown: {arguments:?}"),
     }

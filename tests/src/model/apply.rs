@@ -1,7 +1,7 @@
 //! One event is one transaction (rule 4): all of it happens, or, refused, nothing. Starting (7),
 //! taking a job, and the fenced end of an attempt (3, 15).
 
-use pipeline::graph::spec::StepKind;
+use pipeline::graph::spec::{Join, StepKind};
 
 use super::event::{Effect, Event, GraphId, Outcome, Refusal, RunId, Token, Why};
 use super::status::{RunStatus, StepStatus};
@@ -18,6 +18,24 @@ impl Model {
         next.happen(event, &mut out)?;
         *self = next;
         Ok(out)
+    }
+
+    /// Lets the ends of one advance happen, in this order.
+    ///
+    /// Reading: within an advance nobody knows which came first; so `after_any` steps that it released
+    /// take the first in the order of their edges, of all that have succeeded when it is over.
+    pub fn apply_together(&mut self, events: &[Event]) -> Result<Vec<Vec<Effect>>, Refusal> {
+        let effects = events.iter().map(|event| self.apply(event));
+        let effects: Vec<Vec<Effect>> = effects.collect::<Result<_, _>>()?;
+        for effect in effects.iter().flatten() {
+            if let Effect::Released { run, step } = effect {
+                let no = self.find(*run, step)?;
+                if self.runs[run.0].graph.join(no) == Join::Any {
+                    self.runs[run.0].steps[no].first = self.first_upstream(*run, no);
+                }
+            }
+        }
+        Ok(effects)
     }
 
     fn happen(&mut self, event: &Event, out: &mut Vec<Effect>) -> Result<(), Refusal> {

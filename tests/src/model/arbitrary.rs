@@ -21,6 +21,9 @@ pub struct Knobs {
     pub waits: bool,
     /// Edges out of an arm other than by its merge.
     pub out_of_arms: bool,
+    /// Edges from arm to arm of one branch, `after_any` and `after_failure` across phases and into arms: the
+    /// rules have a reading for them, and no graph that can be declared has them.
+    pub across: bool,
     /// Blocks (steps or branches) at the top level.
     pub blocks: usize,
 }
@@ -33,6 +36,7 @@ impl Knobs {
         any: true,
         waits: true,
         out_of_arms: true,
+        across: true,
         blocks: 8,
     };
 
@@ -47,6 +51,7 @@ impl Knobs {
     /// Jobs, branches and barriers only: what the coordinator knows before there are waits.
     pub const JOBS: Self = Self {
         waits: false,
+        across: false,
         ..Self::ALL
     };
 }
@@ -131,6 +136,8 @@ struct Weave {
     /// The arm we are in.
     arm: Option<(String, String)>,
     phase: usize,
+    /// From here on, what was seen stands in the phase and the arm we are in.
+    inside: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -151,6 +158,7 @@ impl Weave {
             seen: Vec::new(),
             arm: None,
             phase: 0,
+            inside: 0,
         }
     }
 
@@ -178,6 +186,7 @@ impl Weave {
                     let key = self.key("barrier");
                     self.nodes.push(build::barrier(&key));
                     self.phase = self.nodes.len();
+                    self.inside = self.seen.len();
                 }
                 None
             }
@@ -190,10 +199,11 @@ impl Weave {
 
     fn step(&mut self, seed: &Seed) -> Option<String> {
         let failing = self.failing(seed);
-        let sure: Vec<&Seen> = self
-            .seen
+        // The one that is taken has succeeded: only a merge may have no value even so.
+        let any: Vec<&Seen> = self
+            .within()
             .iter()
-            .filter(|seen| seen.sure && !seen.decides)
+            .filter(|seen| (seen.sure || !seen.key.starts_with("merge")) && !seen.decides)
             .collect();
         let mut optional = seed.strategy % 7 == 6;
         let mut is_sure = true;
@@ -202,12 +212,14 @@ impl Weave {
                 is_sure = false;
                 build::job(&self.key("error")).after_failure(&of)
             }
-            (13, _) if self.knobs.any && !sure.is_empty() => {
-                let pick = |number: &u8| &*sure[usize::from(*number) % sure.len()].key;
-                let mut of: Vec<&str> = seed.upstreams.iter().map(pick).collect();
-                of.push(&sure[0].key);
-                of.sort_unstable();
-                of.dedup();
+            (12 | 13, _) if self.knobs.any && !any.is_empty() => {
+                let pick = |number: &u8| &*any[usize::from(*number) % any.len()].key;
+                let mut of: Vec<&str> = Vec::new();
+                for key in seed.upstreams.iter().map(pick).chain([&*any[0].key]) {
+                    if !of.contains(&key) {
+                        of.push(key);
+                    }
+                }
                 build::job(&self.key("any")).after_any(&of)
             }
             (kind, _) => self.follow(self.plain(kind), seed),
@@ -224,16 +236,22 @@ impl Weave {
         is_sure.then_some(key)
     }
 
+    /// What `after_any` and `after_failure` may come after.
+    fn within(&self) -> &[Seen] {
+        let from = if self.knobs.across { 0 } else { self.inside };
+        &self.seen[from..]
+    }
+
     /// A step before whose failure something can follow.
     fn failing(&self, seed: &Seed) -> Option<String> {
-        let failing: Vec<&Seen> = self.seen.iter().filter(|seen| seen.can_fail).collect();
+        let failing: Vec<&Seen> = self.within().iter().filter(|seen| seen.can_fail).collect();
         let of = failing.get(usize::from(seed.takes) % failing.len().max(1))?;
         Some(of.key.clone())
     }
 
     fn plain(&self, kind: u8) -> Node {
         match kind {
-            12 if self.knobs.waits => build::timer(&self.key("timer"), 10),
+            8 if self.knobs.waits => build::timer(&self.key("timer"), 10),
             11 if self.knobs.waits => build::signal(&self.key("signal"), "go", Some(20)),
             10 if self.knobs.waits => build::child(&self.key("child")),
             9 if self.knobs.waits => build::each(&self.key("each")),
@@ -285,10 +303,17 @@ impl Weave {
         self.add(decides, own, false);
         self.see(&key, asked, true);
         let mut values = Vec::new();
+        let mut arms_before = Vec::new();
         for (name, blocks) in names.iter().zip(arms) {
+            let outside = self.seen.len();
             let value = self.arm(&key, name, blocks);
             values.extend(value.map(|value| (*name, value)));
+            if !self.knobs.across {
+                // What two arms hold never runs in one run.
+                arms_before.extend(self.seen.drain(outside..));
+            }
         }
+        self.seen.extend(arms_before);
         let all = asked && values.len() == arms.len();
         let values: Vec<(&str, &str)> = values.iter().map(|(arm, step)| (*arm, &**step)).collect();
         let merge = build::merge(&self.key("merge"), &key, &values);
@@ -300,8 +325,10 @@ impl Weave {
     fn arm(&mut self, branch: &str, arm: &str, blocks: &[Block]) -> Option<String> {
         let outside = self.seen.len();
         let around = self.arm.replace((branch.to_owned(), arm.to_owned()));
+        let inside = std::mem::replace(&mut self.inside, outside);
         let values: Vec<Option<String>> = blocks.iter().map(|block| self.block(block)).collect();
         self.arm = around;
+        self.inside = inside;
         if self.knobs.out_of_arms {
             self.seen[outside..]
                 .iter_mut()

@@ -57,7 +57,7 @@ impl Script {
     }
 
     /// How this attempt ends. The first attempts of some steps are tried again.
-    fn outcome(&self, kind: &StepKind, no: usize, round: u32, step: &Step) -> Outcome {
+    pub fn outcome(&self, kind: &StepKind, no: usize, round: u32, step: &Step) -> Outcome {
         let number = self.number(no, round);
         if u32::from(number / 20 % 3) >= step.token.0 {
             return Outcome::Retry;

@@ -191,6 +191,26 @@ fn u042_steps_of_an_inner_branch_without_a_merge_are_waited_for_by_the_outer_mer
 }
 
 #[test]
+fn a_step_that_only_an_inner_arm_waits_for_is_waited_for_by_the_outer_merge() {
+    let graph = valid([
+        branch("outer", &["a", "b"]),
+        job("first").following(&["outer"]).in_arm("outer", "b"),
+        branch("inner", &["x", "y"])
+            .following(&["outer"])
+            .in_arm("outer", "b"),
+        job("deep")
+            .following(&["inner", "first"])
+            .in_arm("inner", "y"),
+        merge("merge:inner", "inner", &[("y", "deep")]).in_arm("outer", "b"),
+        merge("merge:outer", "outer", &[]),
+    ]);
+    assert_eq!(
+        before(&graph, "merge:outer"),
+        ["outer", "first", "merge:inner"]
+    );
+}
+
+#[test]
 fn u042_a_branch_without_arms_is_refused() {
     assert_eq!(
         problem([branch("format", &[])]),

@@ -129,12 +129,22 @@ pub(super) fn exits(
         return exits;
     }
     let arms = &places.arms;
-    // How deep the innermost arm is in which something waits for the step's end, whatever it is.
+    // How deep the innermost arm is in which something waits for the step's end, whatever it is. What
+    // stands in an arm inside that one may not run, and then says nothing of the step; unless the step
+    // is the branch of that arm.
     let mut awaited = vec![0_u32; given.len()];
     let mut await_in = |step: u32, by: u32| {
-        let depth = arms.common_depth(arms.of[step as usize], arms.of[by as usize]);
-        let known = &mut awaited[step as usize];
-        *known = depth.max(*known);
+        let by = arms.of[by as usize];
+        let depth = arms.common_depth(arms.of[step as usize], by);
+        let decides = || {
+            arms.outwards(by)
+                .next()
+                .is_some_and(|arm| arm.branch == step)
+        };
+        if arms.depth(by) == depth || decides() {
+            let known = &mut awaited[step as usize];
+            *known = depth.max(*known);
+        }
     };
     for (step, before) in given.iter() {
         if !places.traits[step as usize].is_any {
@@ -144,6 +154,7 @@ pub(super) fn exits(
     }
     for merge in merges {
         exits.entry(merge.branch).or_default();
+        await_in(merge.branch, merge.step);
         let values = merge.values.iter();
         values.for_each(|(_, value)| await_in(*value, merge.step));
     }

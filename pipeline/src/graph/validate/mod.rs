@@ -18,7 +18,8 @@
 //!   next phase waits for it unless it depends on another step of its own phase. A branch and the
 //!   steps of its arms stand in one phase.
 //! - **Merges** need no edges of their own either. One waits for its branch, for the steps whose
-//!   values it passes on, and for every step of the arms that nothing in them comes after.
+//!   values it passes on, and for every step of the arms that nothing in them comes after; what stands
+//!   in an arm further inside does not count, for it may not run.
 //! - **An edge given twice**: a second one that is order only is removed, the order of the others
 //!   kept. Two that take something are two values of the input, and one end to wait for; an error
 //!   where there can be one value only, in an any-join and after a failure.

@@ -1,0 +1,68 @@
+//! Model and Postgres agree.
+//!
+//! Random graphs, several runs of each at once, random outcomes. Attempts end in groups of any size, sent
+//! by several workers at the same time, some twice, some late. The same ends go through the reference
+//! model, and after every round every row must be what the model says.
+//!
+//! `PIPELINE_AGREE_CASES` says how many cases each of the tests tries.
+
+mod case;
+mod compare;
+mod game;
+
+use proptest::test_runner::{Config, TestError, TestRunner};
+use tests::model::arbitrary::Knobs;
+use tests::with_database;
+use tokio::runtime::Handle;
+use tokio::task::block_in_place;
+
+use case::{Case, case};
+use game::Table;
+
+/// Cases of one test, one after the other in one database.
+async fn agree(cases: u32, knobs: Knobs) {
+    let cases = std::env::var("PIPELINE_AGREE_CASES")
+        .map_or(cases, |cases| cases.parse().expect("a number of cases"));
+    with_database(async |db| {
+        let mut runner = TestRunner::new(Config {
+            cases,
+            failure_persistence: None,
+            max_shrink_iters: 500,
+            ..Config::default()
+        });
+        let mut table = Table::new(db).await;
+        let table = std::cell::RefCell::new(&mut table);
+        let outcome = runner.run(&case(knobs), |case: Case| {
+            let mut table = table.borrow_mut();
+            block_in_place(|| Handle::current().block_on(table.play(&case)))
+        });
+        let seen = table.borrow().seen;
+        match outcome {
+            // How often one worker holds another up is a matter of luck.
+            Ok(()) if cases < 100 => {}
+            Ok(()) => {
+                let counts = [seen.stale, seen.lost, seen.handed_over, seen.grouped];
+                assert!(counts.iter().all(|count| *count > 0), "{seen:?}");
+                eprintln!("{cases} cases: {seen:?}");
+            }
+            Err(TestError::Fail(why, case)) => panic!("{case:#?}\n{why}"),
+            Err(TestError::Abort(why)) => panic!("{why}"),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn model_and_postgres_agree() {
+    agree(300, Knobs::JOBS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn model_and_postgres_agree_where_nothing_halts() {
+    let knobs = Knobs {
+        halt: false,
+        cx_halt: false,
+        ..Knobs::JOBS
+    };
+    agree(200, knobs).await;
+}
