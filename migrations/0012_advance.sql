@@ -34,6 +34,7 @@ declare
     v_code smallint[];
     v_arm integer[];            -- of a branch: the arm it chose, -1 if none; null for other steps
     v_halting boolean[];        -- it failed under Halt
+    v_attempt smallint[];       -- the one that ended it; none for what did not end by itself
     v_halted bigint[];
     v_next record;
 begin
@@ -83,22 +84,25 @@ begin
             ) as chosen
         ) as e
         where s.ctid = e.place and (e.came <= 3 or e.drain is not null)
-        returning s.run, s.no, e.graph, e.kind, e.strategy, s.status, s.arm
+        returning s.run, s.no, e.graph, e.kind, e.strategy, s.status, s.arm, s.attempt
     )
     select coalesce(array_agg(run), '{}'), array_agg(no), array_agg(graph),
            array_agg(case status when 'succeeded' then 0 when 'halted' then 1 when 'cancelled' then 6
                                  else case strategy when 'ignore' then 3 else 4 end
                      end::smallint),
            array_agg(case when kind = 'branch' and status = 'succeeded' then arm end),
-           array_agg(status = 'failed' and strategy = 'halt')
-    into v_run, v_no, v_graph, v_code, v_arm, v_halting
+           array_agg(status = 'failed' and strategy = 'halt'), array_agg(attempt)
+    into v_run, v_no, v_graph, v_code, v_arm, v_halting, v_attempt
     from ended;
 
     -- Deliveries that are over, and those that would be tried again of a step that has ended.
     if 1 = any (p_came) or 3 <= any (p_came) then
         delete from pipeline.jobs j
         using unnest(p_ids, p_came) as e (id, came)
-        join pipeline.steps s on s.run = pipeline.run_of(e.id) and s.no = pipeline.no_of(e.id)
+        cross join lateral (
+            select s.status from pipeline.steps s
+            where s.run = pipeline.run_of(e.id) and s.no = pipeline.no_of(e.id) offset 0
+        ) as s
         where (e.came = 1 or e.came >= 3) and s.status <> 'enqueued' and j.id = e.id;
     end if;
 
@@ -118,9 +122,15 @@ begin
                 cause = coalesce(h.early_by, h.halted_by),
                 reason = case when h.early then 'ended_by' else 'halted_by' end::pipeline.step_reason
             from halt h
-            join pipeline.nodes n on n.graph = h.graph
-            where s.run = h.run and s.no = n.no and s.status in ('pending', 'waiting')
-              and (h.early or not n.exempt)
+            cross join lateral (
+                select b.ctid, b.no from pipeline.steps b
+                where b.run = h.run and b.status in ('pending', 'waiting') offset 0
+            ) as before
+            cross join lateral (
+                select n.exempt from pipeline.nodes n
+                where n.graph = h.graph and n.no = before.no offset 0
+            ) as n
+            where s.ctid = before.ctid and (h.early or not n.exempt)
             returning s.run, s.no, h.graph
         )
         select v_run || array_agg(skipped.run), v_no || array_agg(skipped.no),
@@ -133,16 +143,16 @@ begin
 
     select s.* into v_next from pipeline.spread_v1(v_run, v_no, v_graph, v_code, v_arm) as s;
     select f.queues, f.started, f.tokens, f.over into queues, started, tokens, over
-    from pipeline.finish_v1(v_next.all_run, v_next.all_no, v_next.go_run, v_next.go_no,
-                            v_next.go_graph, v_halted, '{}', p_worker, p_patterns, p_free, p_floors,
-                            p_kinds) as f;
+    from pipeline.finish_v1(v_next.all_run, v_next.all_no, v_next.all_code, v_attempt, v_next.go_run,
+                            v_next.go_no, v_next.go_graph, v_halted, '{}', p_worker, p_patterns, p_free,
+                            p_floors, p_kinds) as f;
 end $$;
 
 -- From what has ended to what comes after it, until nothing more is decided. All are the steps that
 -- have ended, those given included; go are those that can start.
 create function pipeline.spread_v1(
     p_run bigint[], p_no integer[], p_graph bigint[], p_code smallint[], p_arm integer[],
-    out all_run bigint[], out all_no integer[],
+    out all_run bigint[], out all_no integer[], out all_code smallint[],
     out go_run bigint[], out go_no integer[], out go_graph bigint[]
 )
 language plpgsql as $$
@@ -158,6 +168,7 @@ declare
 begin
     all_run := '{}';
     all_no := '{}';
+    all_code := '{}';
     go_run := '{}';
     go_no := '{}';
     go_graph := '{}';
@@ -180,6 +191,7 @@ begin
         end if;
         all_run := all_run || v_run;
         all_no := all_no || v_no;
+        all_code := all_code || v_code;
 
         -- The edges that lead away from what has ended; what has no open one left is decided.
         with touched as (
@@ -343,23 +355,31 @@ end $$;
 -- Counts ended steps in their runs, writes the events, and ends the runs that have no live step left;
 -- p_also are runs to be looked at in any case. Returns those that have ended.
 create function pipeline.count_ends_v1(
-    p_runs bigint[], p_nos integer[], p_go_runs bigint[], p_go_nos integer[], p_halted bigint[],
-    p_also bigint[]
+    p_runs bigint[], p_nos integer[], p_codes smallint[], p_attempts smallint[],
+    p_go_runs bigint[], p_go_nos integer[], p_halted bigint[], p_also bigint[]
 ) returns bigint[]
-language plpgsql
-as $$
+language plpgsql as $$
 declare
     v_now timestamptz := pipeline.now();
-    v_ended integer := cardinality(p_runs);
     v_over bigint[];
-    v_history smallint;
 begin
     with counted as (
-        select e.run, count(*) filter (where e.ord <= v_ended)::integer as ended,
-               count(*) filter (where e.ord > v_ended and e.ord <= v_ended + cardinality(p_go_runs))
-                   ::integer as started,
-               coalesce(e.run = any (p_halted), false) as halts
-        from unnest(p_runs || p_go_runs || p_also) with ordinality as e (run, ord)
+        select e.run, coalesce(e.run = any (p_halted), false) as halts,
+               count(*) filter (where e.part = 1)::integer as ended,
+               count(*) filter (where e.part = 2)::integer as started,
+               array_agg(e.no order by e.part, e.ord) filter (where e.part < 3) as nos,
+               array_agg(e.code order by e.part, e.ord) filter (where e.part < 3) as codes,
+               array_agg(e.attempt order by e.part, e.ord) filter (where e.part < 3) as attempts
+        from (
+            select 1 as part, e.ord, e.run, e.no, e.code, e.attempt
+            from unnest(p_runs, p_nos, p_codes, p_attempts) with ordinality
+                 as e (run, no, code, attempt, ord)
+            union all
+            select 2, e.ord, e.run, e.no, null, null
+            from unnest(p_go_runs, p_go_nos) with ordinality as e (run, no, ord)
+            union all
+            select 3, null, e.run, null, null, null from unnest(p_also) as e (run)
+        ) as e
         group by e.run
     ), moved as (
         update pipeline.runs r
@@ -372,7 +392,8 @@ begin
                               + case when r.history >= 1 and next.over then 1 else 0 end
         from counted c
         cross join lateral (
-            select b.ctid, b.* from pipeline.runs b where b.id = c.run offset 0
+            select b.ctid, b.live, b.id, b.graph, b.status, b.halt, b.drain, b.events
+            from pipeline.runs b where b.id = c.run offset 0
         ) as before
         cross join lateral (
             select before.live = c.ended as over,
@@ -382,33 +403,24 @@ begin
                         else before.status end as status
         ) as next
         where r.ctid = before.ctid
-        returning r.id, r.history, next.over
-    )
-    select array_agg(id) filter (where over), max(history) into v_over, v_history from moved;
-
-    if v_history >= 2 then
+        returning r.id, r.history, r.events, r.status, before.events as base, next.over, c.nos, c.codes,
+                  c.attempts
+    ), told as (
         insert into pipeline.events (run, no, at, step, attempt, status)
-        select r.id,
-               r.events - (r.ended_at is not null)::integer
-               - count(*) over (partition by e.run)
-               + row_number() over (partition by e.run order by e.ord),
-               v_now, s.no, nullif(s.attempt, 0), s.status::text
-        from unnest(p_runs || p_go_runs, p_nos || p_go_nos) with ordinality as e (run, no, ord)
-        cross join lateral (
-            select r.id, r.events, r.ended_at from pipeline.runs r
-            where r.id = e.run and r.history >= case when e.ord <= v_ended then 2 else 3 end offset 0
-        ) as r
-        cross join lateral (
-            select s.no, s.attempt, s.status from pipeline.steps s
-            where s.run = e.run and s.no = e.no offset 0
-        ) as s;
-    end if;
-    if v_over is not null and v_history >= 1 then
-        insert into pipeline.events (run, no, at, status)
-        select r.id, r.events, v_now, r.status::text
-        from unnest(v_over) as e (run)
-        join pipeline.runs r on r.id = e.run and r.history >= 1;
-    end if;
+        select m.id, m.base + row_number() over (partition by m.id order by e.ord), v_now, e.no,
+               e.attempt,
+               case e.code when 0 then 'succeeded' when 1 then 'halted' when 2 then 'skipped_by_branch'
+                           when 3 then 'failed' when 4 then 'failed' when 5 then 'skipped'
+                           when 6 then 'cancelled' else 'enqueued' end
+        from moved m
+        cross join lateral unnest(m.nos, m.codes, m.attempts) with ordinality
+             as e (no, code, attempt, ord)
+        where m.history >= case when e.code is null then 3 else 2 end
+        union all
+        select m.id, m.events, v_now, null, null, m.status::text
+        from moved m where m.over and m.history >= 1
+    )
+    select array_agg(id) filter (where over) into v_over from moved;
     return v_over;
 end $$;
 
@@ -426,7 +438,12 @@ begin
            bool_or(s.status = 'failed' and not n.optional)
     into v_live, v_failed
     from pipeline.steps s
-    join pipeline.nodes n on n.graph = p_graph and n.no = s.no
+    cross join lateral (
+        select n.optional from pipeline.nodes n
+        where s.status = 'failed' and n.graph = p_graph and n.no = s.no
+        union all select true where s.status <> 'failed'
+        offset 0
+    ) as n
     where s.run = p_run;
     if v_live > 0 then
         raise exception 'run % counts no live step and has %', p_run, v_live;

@@ -148,7 +148,7 @@ begin
                   and problems <> '{}') then
         -- If nothing is live, it is over; one that waits in its chain is that chain's to end.
         select f.queues, f.over into queues, over
-        from pipeline.finish_v1('{}', '{}', '{}', '{}', '{}', null, array[p_run], p_worker, '{}', '{}',
+        from pipeline.finish_v1('{}', '{}', '{}', '{}', '{}', '{}', '{}', null, array[p_run], p_worker, '{}', '{}',
                                 '{}', '{}') as f;
     end if;
     if problems <> '{}' then

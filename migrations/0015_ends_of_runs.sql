@@ -1,7 +1,8 @@
 -- What follows in the transaction in which steps have ended: started work, counted ends, and for runs
 -- that are over their callbacks and the runs that are chained to them.
 create function pipeline.finish_v1(
-    p_runs bigint[], p_nos integer[],                               -- steps that have ended
+    -- steps that have ended, what that means (see advance_v1), and the attempts that ended them
+    p_runs bigint[], p_nos integer[], p_codes smallint[], p_attempts smallint[],
     p_go_runs bigint[], p_go_nos integer[], p_go_graphs bigint[],   -- steps that can start
     p_halted bigint[], p_also bigint[],
     p_worker bigint, p_patterns text[], p_free integer[], p_floors smallint[], p_kinds text[],
@@ -18,7 +19,8 @@ begin
         from pipeline.enqueue_steps_v1(p_go_runs, p_go_nos, p_go_graphs, p_worker, p_patterns, p_free,
                                        p_floors, p_kinds) as e;
     end if;
-    v_over := pipeline.count_ends_v1(p_runs, p_nos, p_go_runs, p_go_nos, p_halted, p_also);
+    v_over := pipeline.count_ends_v1(p_runs, p_nos, p_codes, p_attempts, p_go_runs, p_go_nos, p_halted,
+                                     p_also);
     over := v_over;
     while v_over is not null loop
         queues := queues || pipeline.fire_v1(v_over);
@@ -27,8 +29,11 @@ begin
         select c.* into v_chain from pipeline.settle_chains_v1(v_over) as c;
         v_over := null;
         if v_chain.skipped_run is not null then
-            v_over := pipeline.count_ends_v1(v_chain.skipped_run, v_chain.skipped_no, '{}', '{}',
-                                             null, '{}');
+            v_over := pipeline.count_ends_v1(
+                v_chain.skipped_run, v_chain.skipped_no,
+                array_fill(5::smallint, array[cardinality(v_chain.skipped_run)]), '{}', '{}', '{}', null,
+                '{}'
+            );
             over := over || v_over;
         end if;
         if v_chain.ready is not null then
@@ -198,12 +203,17 @@ begin
     into v_spread
     from unnest(p_runs) as e (run)
     join pipeline.runs r on r.id = e.run
-    join pipeline.steps s on s.run = e.run
-    join pipeline.nodes n on n.graph = r.graph and n.no = s.no
-    where s.ended_at is not null;
+    cross join lateral (
+        select s.run, s.no, s.status, s.arm from pipeline.steps s
+        where s.run = e.run and s.ended_at is not null offset 0
+    ) as s
+    cross join lateral (
+        select n.kind, n.strategy from pipeline.nodes n
+        where n.graph = r.graph and n.no = s.no offset 0
+    ) as n;
     if v_spread.run = '{}' then
         select f.queues, f.over into queues, over
-        from pipeline.finish_v1('{}', '{}', v_first.run, v_first.no, v_first.graph, null, p_runs, 0,
+        from pipeline.finish_v1('{}', '{}', '{}', '{}', v_first.run, v_first.no, v_first.graph, null, p_runs, 0,
                                 '{}', '{}', '{}', '{}') as f;
         return;
     end if;
@@ -217,6 +227,7 @@ begin
         -- Those that were ended before have been counted then.
         select f.queues, f.over into queues, over
         from pipeline.finish_v1(v_next.all_run[v_given + 1:], v_next.all_no[v_given + 1:],
+                                v_next.all_code[v_given + 1:], '{}',
                                 v_first.run || v_next.go_run, v_first.no || v_next.go_no,
                                 v_first.graph || v_next.go_graph, null, p_runs, 0, '{}', '{}', '{}',
                                 '{}') as f;

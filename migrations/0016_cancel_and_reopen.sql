@@ -3,21 +3,28 @@
 
 -- Locks runs and what is chained to them and has not begun. False where somebody else holds one.
 create function pipeline.lock_runs_v1(p_runs bigint[]) returns boolean
-language plpgsql as $$
+language plpgsql
+set enable_seqscan to off set jit to off
+as $$
 declare
-    v_all bigint[] := p_runs || pipeline.reach_v1(p_runs);
-    v_wanted bigint;
+    v_wanted bigint[];
     v_locked bigint;
 begin
-    select count(*) into v_wanted from pipeline.runs r
-    where r.id = any (p_runs) or r.id = any (v_all) and r.status in ('pending', 'skipped');
+    select array_agg(r.id) into v_wanted
+    from (
+        select e.id from unnest(p_runs) as e (id)
+        union select e.id from unnest(pipeline.reach_v1(p_runs)) as e (id)
+    ) as e
+    cross join lateral (
+        select r.id from pipeline.runs r
+        where r.id = e.id and (r.status in ('pending', 'skipped') or e.id = any (p_runs)) offset 0
+    ) as r;
     with locked as (
-        select from pipeline.runs r
-        where r.id = any (p_runs) or r.id = any (v_all) and r.status in ('pending', 'skipped')
+        select from pipeline.runs r where r.id = any (v_wanted)
         order by r.id for no key update skip locked
     )
     select count(*) into v_locked from locked;
-    return v_locked >= v_wanted;
+    return v_locked >= coalesce(cardinality(v_wanted), 0);
 end $$;
 
 -- Rule 18: cancels a run that the caller has locked, or drains it because its deadline has passed.
@@ -81,8 +88,9 @@ begin
     join pipeline.jobs j on j.id = pipeline.step_id(s.run, s.no)
     where s.run = p_run and s.status = 'enqueued';
     select f.queues, f.over into queues, over
-    from pipeline.finish_v1(v_ended.run, v_ended.no, '{}', '{}', '{}', null, array[p_run], 0, '{}',
-                            '{}', '{}', '{}') as f;
+    from pipeline.finish_v1(v_ended.run, v_ended.no,
+                            array_fill(6::smallint, array[cardinality(v_ended.run)]), '{}', '{}', '{}',
+                            '{}', null, array[p_run], 0, '{}', '{}', '{}', '{}') as f;
 end $$;
 
 -- Rule 19: opens a run again that the caller has locked. Failed, skipped and cancelled steps go back
@@ -145,10 +153,16 @@ begin
         attempt = 0, ran_ms = null
     from unnest(p_runs) as e (run)
     join pipeline.runs r on r.id = e.run
-    join pipeline.nodes n on n.graph = r.graph
-    where s.run = e.run and s.no = n.no
-      and (s.status in ('skipped', 'cancelled')
-           or s.status = 'failed' and (n.strategy <> 'ignore' or n.key = any (p_named)));
+    cross join lateral (
+        select b.ctid, b.no, b.status from pipeline.steps b
+        where b.run = e.run and b.status in ('skipped', 'cancelled', 'failed') offset 0
+    ) as before
+    cross join lateral (
+        select n.waits, n.strategy, n.key from pipeline.nodes n
+        where n.graph = r.graph and n.no = before.no offset 0
+    ) as n
+    where s.ctid = before.ctid
+      and (before.status <> 'failed' or n.strategy <> 'ignore' or n.key = any (p_named));
     with opened as (
         update pipeline.runs r
         set status = 'pending', round = r.round + 1, halt = false, drain = null, started_at = null,
@@ -191,8 +205,9 @@ begin
         select coalesce(array_agg(run), '{}') as run, coalesce(array_agg(no), '{}') as no
         into v_ended from skipped;
         select f.queues, f.over into queues, over
-        from pipeline.finish_v1(v_ended.run, v_ended.no, '{}', '{}', '{}', null, array[p_run], 0,
-                                '{}', '{}', '{}', '{}') as f;
+        from pipeline.finish_v1(v_ended.run, v_ended.no,
+                                array_fill(5::smallint, array[cardinality(v_ended.run)]), '{}', '{}',
+                                '{}', '{}', null, array[p_run], 0, '{}', '{}', '{}', '{}') as f;
     elsif v_up.succeeded is not false then
         select b.queues, b.over into queues, over from pipeline.begin_v1(array[p_run]) as b;
     end if;

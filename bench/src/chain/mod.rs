@@ -34,6 +34,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let mut server = Server::start().await?;
     let mut report = Report::default();
     let mut speeds: Vec<(&str, f64)> = Vec::new();
+    let (mut transactions, mut wal_bytes) = (Vec::new(), Vec::new());
     for round in 1..=options.rounds {
         for (system, _) in SYSTEMS {
             let [_, (measured, counted)] = server
@@ -41,6 +42,11 @@ pub(crate) async fn run(options: Options) -> Result<()> {
                 .await?;
             report.row(&format!("{system} ({round})"), &measured, &counted);
             speeds.push((system, measured.items as f64 / measured.seconds));
+            if system == OURS {
+                let each = |count: i64| count as f64 / measured.items as f64;
+                transactions.push(each(counted.transactions));
+                wal_bytes.push(each(counted.wal_bytes));
+            }
         }
     }
     let speed = |system: &str| {
@@ -48,6 +54,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         median(of_it.map(|(_, speed)| *speed).collect())
     };
     report.ratio("chain/reference", speed(OURS) / speed(REFERENCE));
+    report.value("chain/tx_per_step", median(transactions));
+    report.value("chain/wal_bytes_per_step", median(wal_bytes));
 
     let mut settings = server.settings().await?;
     for (system, its) in SYSTEMS {
