@@ -20,6 +20,10 @@ declare
     v_plain boolean := not p_keep and 0 = all (p_verbs);
     v_retried bigint[];
 begin
+    if not v_plain and 0 = any (p_verbs) then
+        -- Two statements below: whoever ends the same jobs otherwise must meet us in one direction.
+        perform from pipeline.jobs j where j.id = any (p_ids) order by j.id for update;
+    end if;
     with gone as (
         delete from pipeline.jobs j
         using unnest(p_ids, p_tokens, p_verbs) with ordinality as e (id, token, verb, ord)

@@ -84,14 +84,14 @@ begin
             ) as chosen
         ) as e
         where s.ctid = e.place and (e.came <= 3 or e.drain is not null)
-        returning s.run, s.no, e.graph, e.kind, e.strategy, s.status, s.arm, s.attempt
+        returning s.run, s.no, e.graph, e.kind, e.strategy, s.status, s.arm, s.attempt, e.drain
     )
     select coalesce(array_agg(run), '{}'), array_agg(no), array_agg(graph),
            array_agg(case status when 'succeeded' then 0 when 'halted' then 1 when 'cancelled' then 6
                                  else case strategy when 'ignore' then 3 else 4 end
                      end::smallint),
            array_agg(case when kind = 'branch' and status = 'succeeded' then arm end),
-           array_agg(status = 'failed' and strategy = 'halt'), array_agg(attempt)
+           array_agg(status = 'failed' and strategy = 'halt' and drain is null), array_agg(attempt)
     into v_run, v_no, v_graph, v_code, v_arm, v_halting, v_attempt
     from ended;
 

@@ -36,6 +36,8 @@ pub enum Outcome {
     Discard(String, String),
     /// It is tried again at once.
     Retry,
+    /// It stopped because it was asked to.
+    Stop,
 }
 
 /// The slots that a turn may fill.
@@ -81,6 +83,7 @@ impl ByHand {
                 (Verb::Discard, Some(storable(class, message)), None)
             }
             Outcome::Retry => (Verb::Retry, Some(storable("Retry", "once more")), None),
+            Outcome::Stop => (Verb::HandBack, None, None),
         };
         End {
             id: job.id,

@@ -24,7 +24,7 @@ const ATTEMPTS: i16 = 3;
 macro_rules! known {
     ($($name:ident)*) => {
         $(#[derive(Serialize, Deserialize, Job)]
-        struct $name;
+        pub(super) struct $name;
 
         impl Perform for $name {
             type Input = ();

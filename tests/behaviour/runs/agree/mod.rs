@@ -9,15 +9,19 @@
 mod case;
 mod compare;
 mod game;
+mod outside;
 
-use proptest::test_runner::{Config, TestError, TestRunner};
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use tests::model::arbitrary::Knobs;
+use tests::model::histories::{History, chained_history, history};
 use tests::with_database;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
 use case::{Case, case};
 use game::Table;
+use outside::Outside;
 
 /// Cases of one test, one after the other in one database.
 async fn agree(cases: u32, knobs: Knobs) {
@@ -65,4 +69,62 @@ async fn model_and_postgres_agree_where_nothing_halts() {
         ..Knobs::JOBS
     };
     agree(200, knobs).await;
+}
+
+/// Histories with what comes from outside, one after the other in one database.
+async fn agree_outside(cases: u32, histories: impl Strategy<Value = History>, chained: bool) {
+    let cases = std::env::var("PIPELINE_AGREE_CASES")
+        .map_or(cases, |cases| cases.parse().expect("a number of cases"));
+    with_database(async |db| {
+        let mut runner = TestRunner::new(Config {
+            cases,
+            failure_persistence: None,
+            max_shrink_iters: 300,
+            ..Config::default()
+        });
+        let mut table = Outside::new(db).await;
+        let table = std::cell::RefCell::new(&mut table);
+        let outcome = runner.run(&histories, |history: History| {
+            let mut table = table.borrow_mut();
+            // What other histories have left in the queue is no part of this one.
+            let played = block_in_place(|| {
+                Handle::current().block_on(async {
+                    let clear = "truncate pipeline.jobs, pipeline.runs, pipeline.steps, \
+                                 pipeline.events, pipeline.chains, pipeline.fired, pipeline.requests";
+                    sqlx::raw_sql(clear).execute(db.pool()).await.unwrap();
+                    table.play(&history).await
+                })
+            });
+            played.map_err(TestCaseError::fail)
+        });
+        let seen = table.borrow().seen;
+        match outcome {
+            Ok(()) => {
+                let all = [seen.cancelled, seen.stale, seen.taken_over, seen.callbacks];
+                let chains = [seen.chained, seen.reopened, seen.skipped];
+                let enough = |counts: &[usize]| counts.iter().all(|count| *count > 0);
+                assert!(enough(&all) && (!chained || enough(&chains)), "{seen:?}");
+                eprintln!("{cases} histories: {seen:?}");
+            }
+            Err(TestError::Fail(why, history)) => panic!("{history:#?}\n{why}"),
+            Err(TestError::Abort(why)) => panic!("{why}"),
+        }
+    })
+    .await;
+}
+
+/// Small graphs: the subject is what happens around them.
+const SMALL: Knobs = Knobs {
+    blocks: 3,
+    ..Knobs::JOBS
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn model_and_postgres_agree_on_chained_cancelled_and_reopened_runs() {
+    agree_outside(300, chained_history(SMALL), true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn model_and_postgres_agree_on_cancelled_runs() {
+    agree_outside(200, history(SMALL), false).await;
 }
