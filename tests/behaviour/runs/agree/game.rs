@@ -85,12 +85,12 @@ impl<'a> Table<'a> {
             let clear = "truncate pipeline.runs, pipeline.steps, pipeline.events, pipeline.jobs";
             sqlx::raw_sql(clear).execute(self.db.pool()).await.unwrap();
         }
-        let played = self.to_the_end(case).await;
+        let played = self.drive(case).await;
         self.failed = played.is_err();
         played.map_err(TestCaseError::fail)
     }
 
-    async fn to_the_end(&mut self, case: &Case) -> Result<(), String> {
+    async fn drive(&mut self, case: &Case) -> Result<(), String> {
         let mut game = Game::new(case);
         let runs = case.runs.iter().map(|(_, kept)| {
             let run = NewRun::new(case.pipeline());
