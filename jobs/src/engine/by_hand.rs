@@ -50,7 +50,7 @@ pub struct Slots {
 }
 
 /// What a committed turn came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Turn {
     /// Ends that were written.
     pub ended: Vec<End>,
