@@ -27,7 +27,8 @@ pub(crate) const CHANNEL: &str = "pipeline_runs";
 const NEWS: usize = 350;
 
 /// The id of a step's job, and of its batch.
-pub(crate) fn step_id(run: i64, no: u32) -> i64 {
+#[cfg(test)]
+fn step_id(run: i64, no: u32) -> i64 {
     (run << 18) + 2 * i64::from(no)
 }
 
@@ -37,7 +38,8 @@ pub(crate) fn run_of(job: i64) -> i64 {
 }
 
 /// The step's number in its graph.
-pub(crate) fn no_of(job: i64) -> u32 {
+#[cfg(test)]
+fn no_of(job: i64) -> u32 {
     u32::try_from((job & 0x3_FFFF) >> 1).unwrap_or(0)
 }
 

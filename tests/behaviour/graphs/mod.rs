@@ -5,4 +5,4 @@
 
 mod compile_fail;
 mod declared;
-mod topologies;
+pub(crate) mod topologies;

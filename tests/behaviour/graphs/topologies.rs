@@ -2,7 +2,7 @@
 
 #[path = "../../../examples/topologies.rs"]
 #[allow(unreachable_pub, reason = "an example, which others may use")]
-mod shapes;
+pub(crate) mod shapes;
 
 #[test]
 fn every_shape_is_valid_and_comes_to_what_it_says() {

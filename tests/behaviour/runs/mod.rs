@@ -3,9 +3,9 @@
 mod batches;
 mod control;
 mod events;
+mod kit;
 mod lists;
 mod outputs;
-mod kit;
 mod reconcile;
 mod shapes;
 mod start;

@@ -5,8 +5,8 @@ use pipeline::{Client, Continue, Error, Ignore, Pipeline, Run, RunStatus, StepSt
 use serde::{Deserialize, Serialize};
 use tests::with_database;
 
-use super::shapes::topologies::{Add, Decide, Make, OrElse, ParityArms};
 use super::support::{Running, What, act};
+use crate::graphs::topologies::shapes::{Add, Decide, Make, OrElse, ParityArms};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Size {

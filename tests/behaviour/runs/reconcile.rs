@@ -13,8 +13,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::shapes::topologies::{
-    self, Add, Both, Break, Decide, Make, Mend, OrElse, ParityArms, Sum,
+use crate::graphs::topologies::shapes::{
+    self as topologies, Add, Both, Break, Decide, Make, Mend, OrElse, ParityArms, Sum,
 };
 use crate::jobs::support::eventually;
 

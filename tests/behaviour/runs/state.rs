@@ -6,8 +6,8 @@ use pipeline::jobs::{Backoff, JobStatus};
 use pipeline::{Client, Continue, Error, Pipeline, Run, RunStatus, StepStatus, Why, Worker};
 use tests::with_database;
 
-use super::shapes::topologies::{Add, Break, Decide, Make, Mend, OrElse, ParityArms};
 use super::support::{Running, What, act, eventually};
+use crate::graphs::topologies::shapes::{Add, Break, Decide, Make, Mend, OrElse, ParityArms};
 
 fn numbers(worker: Worker) -> Worker {
     worker.register::<(Make, Add, Break, Decide, Mend, OrElse)>()
