@@ -28,7 +28,7 @@ const NEWS: usize = 350;
 
 /// The id of a step's job, and of its batch.
 #[cfg(test)]
-pub(crate) fn step_id(run: i64, no: u32) -> i64 {
+fn step_id(run: i64, no: u32) -> i64 {
     (run << 18) + 2 * i64::from(no)
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn run_of(job: i64) -> i64 {
 
 /// The step's number in its graph.
 #[cfg(test)]
-pub(crate) fn no_of(job: i64) -> u32 {
+fn no_of(job: i64) -> u32 {
     u32::try_from((job & 0x3_FFFF) >> 1).unwrap_or(0)
 }
 
