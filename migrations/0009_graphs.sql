@@ -52,7 +52,8 @@ create table pipeline.dependencies (
     down  integer        not null,
     pos   integer        not null,                 -- which of the edges that lead to `down`
     takes pipeline.takes not null,
-    primary key (graph, up, down, pos) include (takes)
+    -- In this order it is of no use to whoever looks for what comes before.
+    primary key (up, graph, down, pos) include (takes)
 );
 create unique index dependencies_of on pipeline.dependencies (graph, down, pos) include (up, takes);
 

@@ -21,21 +21,32 @@ insert into pipeline.reconciler default values;
 
 -- What is wrong with live runs, as one snapshot has them. Of a run: `live` its count, `over` nothing is
 -- live and it has not ended. Of a step: `lost` and `spoiled` its queue row, `undecided` all before it has
--- ended and it waits, `waits` its count. `fact` is the count as the rows have it.
+-- ended and it waits, `waits` its count. `fact` is the count as the rows have it. Every lookup is kept
+-- whole by `offset 0`: a run's steps are read once, however many there are.
 create function pipeline.run_problems_v1(p_runs bigint[]) returns table (
     run bigint, no integer, key text, problem text, fact integer, attempt smallint, detail text
 )
 language sql stable
 as $$
-    select s.run, s.no, n.key, case when j.id is null then 'lost' else 'spoiled' end, null::integer,
+    select r.id, s.no, n.key, case when j.id is null then 'lost' else 'spoiled' end, null::integer,
            coalesce(j.attempt, (select max(a.attempt) from pipeline.attempts a
-                                where a.job = pipeline.step_id(s.run, s.no)), 0::smallint),
+                                where a.job = pipeline.step_id(r.id, s.no)), 0::smallint),
            spoiled.detail
     from unnest(p_runs) as e (run)
-    join pipeline.runs r on r.id = e.run and r.status in ('running', 'cancelling')
-    join pipeline.steps s on s.run = r.id and s.status = 'enqueued'
-    join pipeline.nodes n on n.graph = r.graph and n.no = s.no and n.kind in ('job', 'branch')
-    left join pipeline.jobs j on j.id = pipeline.step_id(s.run, s.no)
+    cross join lateral (
+        select r.id, r.graph from pipeline.runs r
+        where r.id = e.run and r.status in ('running', 'cancelling') offset 0
+    ) as r
+    cross join lateral (
+        select s.no from pipeline.steps s where s.run = r.id and s.status = 'enqueued' offset 0
+    ) as s
+    cross join lateral (
+        select n.key, n.job from pipeline.nodes n
+        where n.graph = r.graph and n.no = s.no and n.kind in ('job', 'branch') offset 0
+    ) as n
+    left join lateral (
+        select j.* from pipeline.jobs j where j.id = pipeline.step_id(r.id, s.no) offset 0
+    ) as j on true
     cross join lateral (
         select case
             when j.status in ('succeeded', 'failed', 'discarded') then format('it is %s', j.status)
@@ -48,16 +59,29 @@ as $$
     where j.id is null or spoiled.detail is not null
 
     union all
-    select s.run, s.no, n.key, case when open.count = 0 then 'undecided' else 'waits' end, open.count,
-           s.attempt, format('it waits for %s', s.waits)
+    select r.id, s.no,
+           (select n.key from pipeline.nodes n where n.graph = r.graph and n.no = s.no),
+           case when open.count = 0 then 'undecided' else 'waits' end, open.count, s.attempt,
+           format('it waits for %s', s.waits)
     from unnest(p_runs) as e (run)
-    join pipeline.runs r on r.id = e.run and r.status = 'running'
-    join pipeline.steps s on s.run = r.id and s.status = 'pending'
-    join pipeline.nodes n on n.graph = r.graph and n.no = s.no
     cross join lateral (
-        select count(*)::integer from pipeline.dependencies d
-        join pipeline.steps up on up.run = s.run and up.no = d.up
-        where d.graph = r.graph and d.down = s.no and up.status in ('pending', 'enqueued', 'waiting')
+        select r.id, r.graph from pipeline.runs r
+        where r.id = e.run and r.status = 'running' offset 0
+    ) as r
+    cross join lateral (
+        select s.no, s.waits, s.attempt from pipeline.steps s
+        where s.run = r.id and s.status = 'pending' offset 0
+    ) as s
+    cross join lateral (
+        select count(*)::integer
+        from (
+            select d.up from pipeline.dependencies d where d.graph = r.graph and d.down = s.no offset 0
+        ) as d
+        cross join lateral (
+            select from pipeline.steps up
+            where up.run = r.id and up.no = d.up and up.status in ('pending', 'enqueued', 'waiting')
+            offset 0
+        ) as up
     ) as open
     where open.count = 0 or open.count <> s.waits
 

@@ -15,7 +15,7 @@ use sqlx::PgConnection;
 pub(crate) const EVERY: Duration = Duration::from_secs(10);
 /// The most runs that are looked at in one pass, and so many steps of theirs, give or take the last.
 const RUNS: i32 = 500;
-const STEPS: i64 = 20_000;
+const STEPS: i64 = 10_000;
 
 /// Looks after live runs.
 #[derive(Debug)]

@@ -5,12 +5,13 @@
     reason = "an assertion that does not hold fails the test"
 )]
 
-use std::fmt::{self, Write as _};
+use std::collections::HashMap;
+use std::fmt;
 
 use serde::de::DeserializeOwned;
 
 use super::Harness;
-use crate::{Error, Result, Run, RunStatus, StepStatus};
+use crate::{Result, Run, RunState, RunStatus, StepState, StepStatus, Why};
 
 impl Harness {
     /// The run as it stands now, to say what it should be. What is not so panics, with the whole run in
@@ -18,78 +19,58 @@ impl Harness {
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`]; when the database cannot be reached.
+    /// [`Error::NoRun`](crate::Error::NoRun); when the database cannot be reached.
     pub async fn assert<O>(&self, run: &Run<O>) -> Result<RunAssert> {
-        let rows = sqlx::query_file!("src/sql/testing_run.sql", run.id())
+        let state = run.state().await?;
+        let rows = sqlx::query_file!("src/sql/testing_steps.sql", run.id())
             .fetch_all(self.client.pool())
             .await?;
-        let mut seen = None;
-        let mut steps = Vec::with_capacity(rows.len());
-        for row in rows {
-            let count = |count: i16| u16::try_from(count).unwrap_or(0);
-            steps.push(Step {
-                key: row.key,
-                status: row.status.parse().map_err(sqlx::Error::from)?,
-                queued: row.queued,
-                attempt: count(row.attempt),
-                attempts: row.attempts.map(count),
-                why: row.reason,
-                cause: row.cause,
-                error: row.error_class.zip(row.error_message),
-                output: row.output,
-                arm: row.arm,
-                after: row.after,
-            });
-            if seen.is_none() {
-                let status = row.run_status.parse().map_err(sqlx::Error::from)?;
-                seen = Some((row.pipeline, status, row.round));
-            }
-        }
-        let (pipeline, status, round) = seen.ok_or(Error::NoRun(run.id()))?;
+        let mut more: HashMap<String, More> = rows
+            .into_iter()
+            .map(|row| {
+                let more = More {
+                    output: row.output,
+                    after: row.after,
+                };
+                (row.key, more)
+            })
+            .collect();
+        let more = state.steps.iter().map(|step| {
+            let more = more.remove(&step.key);
+            more.unwrap_or_default()
+        });
         Ok(RunAssert {
-            id: run.id(),
-            pipeline,
-            status,
-            round,
-            steps,
+            more: more.collect(),
+            state,
         })
     }
 }
 
-/// A step as it stood.
-#[derive(Debug)]
-struct Step {
-    key: String,
-    status: StepStatus,
-    queued: Option<String>,
-    attempt: u16,
-    attempts: Option<u16>,
-    why: Option<String>,
-    cause: Option<String>,
-    error: Option<(String, String)>,
+/// What a run's state does not say of a step.
+#[derive(Debug, Default)]
+struct More {
+    /// As JSON.
     output: Option<String>,
-    arm: Option<String>,
+    /// The steps it comes after.
     after: Vec<String>,
 }
 
 /// A run as it stood, and what a test says of it. Its `Display` is the whole run, a line for each step.
 #[derive(Debug)]
 pub struct RunAssert {
-    id: i64,
-    pipeline: String,
-    status: RunStatus,
-    round: i32,
-    steps: Vec<Step>,
+    state: RunState,
+    /// For each step.
+    more: Vec<More>,
 }
 
 impl RunAssert {
     /// It has this status.
     #[track_caller]
     pub fn status(self, wanted: RunStatus) -> Self {
-        if self.status != wanted {
+        if self.state.status != wanted {
             self.fail(format_args!(
                 "run {} is {}, and should be {wanted}",
-                self.id, self.status
+                self.state.id, self.state.status
             ));
         }
         self
@@ -116,9 +97,9 @@ impl RunAssert {
     /// A step of it, to say what that should be.
     #[track_caller]
     pub fn step(self, key: &str) -> StepAssert {
-        match self.steps.iter().position(|step| step.key == key) {
+        match self.state.steps.iter().position(|step| step.key == key) {
             Some(at) => StepAssert { run: self, at },
-            None => self.fail(format_args!("run {} has no step `{key}`", self.id)),
+            None => self.fail(format_args!("run {} has no step `{key}`", self.state.id)),
         }
     }
 
@@ -130,51 +111,61 @@ impl RunAssert {
 
 impl fmt::Display for RunAssert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "run {} of `{}`: {}", self.id, self.pipeline, self.status)?;
-        if self.round > 1 {
-            write!(f, ", round {}", self.round)?;
+        let run = &self.state;
+        write!(f, "run {} of `{}`: {}", run.id, run.pipeline, run.status)?;
+        if run.round > 1 {
+            write!(f, ", round {}", run.round)?;
         }
-        let widest = self.steps.iter().map(|step| step.key.len()).max();
-        for step in &self.steps {
-            write!(
-                f,
-                "\n  {:width$}  {step}",
-                step.key,
-                width = widest.unwrap_or(0)
-            )?;
+        let widest = run.steps.iter().map(|step| step.key.len()).max();
+        let width = widest.unwrap_or(0);
+        for (step, more) in run.steps.iter().zip(&self.more) {
+            write!(f, "\n  {:width$}  {}", step.key, line(step, &more.after))?;
         }
         Ok(())
     }
 }
 
 /// All of a step but its key.
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line = format!("{:9}", self.status);
-        if let Some(queued) = &self.queued {
-            write!(line, " ({queued})")?;
-        }
-        if self.attempt > 0 {
-            write!(line, "  attempt {}", self.attempt)?;
-            if let Some(attempts) = self.attempts {
-                write!(line, " of {attempts}")?;
-            }
-        }
-        if let Some((class, message)) = &self.error {
-            write!(line, "  {class}: {message}")?;
-        }
-        if let Some(arm) = &self.arm {
-            write!(line, "  chose `{arm}`")?;
-        }
-        match (&self.why, &self.cause) {
-            (Some(why), Some(cause)) => write!(line, "  {why}: `{cause}`")?,
-            (Some(why), None) => write!(line, "  {why}")?,
-            (None, _) => {}
-        }
-        if !self.after.is_empty() {
-            write!(line, "  after {}", self.after.join(", "))?;
-        }
-        f.write_str(line.trim_end())
+fn line(step: &StepState, after: &[String]) -> String {
+    let mut line = format!("{:9}", step.status);
+    let mut add = |text: String| {
+        line.push_str("  ");
+        line.push_str(&text);
+    };
+    if let Some(queued) = step.in_queue {
+        add(format!("({queued})"));
+    }
+    match (step.attempt, step.attempts) {
+        (0, _) => {}
+        (attempt, Some(attempts)) => add(format!("attempt {attempt} of {attempts}")),
+        (attempt, None) => add(format!("attempt {attempt}")),
+    }
+    if let Some(error) = &step.error {
+        add(format!("{}: {}", error.class, error.message));
+    }
+    if let Some(arm) = &step.arm {
+        add(format!("chose `{arm}`"));
+    }
+    if let Some(why) = &step.why {
+        add(why.to_string());
+    }
+    if !after.is_empty() {
+        add(format!("(after {})", after.join(", ")));
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
+/// The step whose doing it is.
+fn cause(why: &Why) -> Option<&str> {
+    match why {
+        Why::First { upstream: step }
+        | Why::Broken { by: step }
+        | Why::NotChosen { branch: step }
+        | Why::NoFailure { of: step }
+        | Why::HaltedBy { step }
+        | Why::EndedBy { step } => Some(step),
+        Why::NoneSucceeded | Why::Cancelled | Why::Deadline | Why::RunSkipped => None,
     }
 }
 
@@ -186,8 +177,8 @@ pub struct StepAssert {
 }
 
 impl StepAssert {
-    fn seen(&self) -> &Step {
-        &self.run.steps[self.at]
+    fn seen(&self) -> &StepState {
+        &self.run.state.steps[self.at]
     }
 
     #[track_caller]
@@ -223,10 +214,11 @@ impl StepAssert {
     pub fn failed_with(self, class: &str) -> Self {
         let it = self.failed();
         match &it.seen().error {
-            Some((found, _)) if found == class => {}
-            Some((found, _)) => {
-                it.fail(format_args!("failed with {found}, and should with {class}"))
-            }
+            Some(error) if error.class == class => {}
+            Some(error) => it.fail(format_args!(
+                "failed with {}, and should with {class}",
+                error.class
+            )),
             None => it.fail(format_args!(
                 "failed without an error, and should with {class}"
             )),
@@ -239,8 +231,8 @@ impl StepAssert {
     #[track_caller]
     pub fn says(self, text: &str) -> Self {
         match &self.seen().error {
-            Some((_, message)) if message.contains(text) => {}
-            Some((_, message)) => self.fail(format_args!("says `{message}`, and not `{text}`")),
+            Some(error) if error.message.contains(text) => {}
+            Some(error) => self.fail(format_args!("says `{}`, and not `{text}`", error.message)),
             None => self.fail(format_args!("has no error, and should say `{text}`")),
         }
         self
@@ -258,7 +250,7 @@ impl StepAssert {
     /// That it is as it is is another step's doing.
     #[track_caller]
     pub fn because_of(self, step: &str) -> Self {
-        match &self.seen().cause {
+        match self.seen().why.as_ref().and_then(cause) {
             Some(cause) if cause == step => {}
             Some(cause) => self.fail(format_args!(
                 "is so because of `{cause}`, and not of `{step}`"
@@ -293,7 +285,7 @@ impl StepAssert {
     /// What it returned.
     #[track_caller]
     pub fn output<T: DeserializeOwned>(&self) -> T {
-        let Some(output) = &self.seen().output else {
+        let Some(output) = &self.run.more[self.at].output else {
             self.fail(format_args!(
                 "is {}, and returned nothing",
                 self.seen().status

@@ -392,8 +392,9 @@ async fn an_assertion_that_does_not_hold_shows_the_whole_run() {
         harness.run_until_idle().await.unwrap();
         let whole = "run 1 of `video`: halted\n  \
                      download  failed     attempt 1 of 3  NotFound: no such video\n  \
-                     measure   skipped    halted_by: `download`  after download";
-        let wrong: [(&str, fn(RunAssert)); 5] = [
+                     measure   skipped    `download` failed and halted the run  (after download)";
+        type Check = fn(RunAssert);
+        let wrong: [(&str, Check); 5] = [
             ("run 1 is halted, and should be succeeded", |run| {
                 run.succeeded();
             }),
