@@ -207,7 +207,10 @@ impl<'a> Outside<'a> {
             let wanted = (run.status.to_string(), run.round, run.halt_triggered);
             let found = (status, round.cast_unsigned(), halt);
             if found != wanted {
-                return Err(format!("run {}: {found:?}, the model: {wanted:?}", place(id)));
+                return Err(format!(
+                    "run {}: {found:?}, the model: {wanted:?}",
+                    place(id)
+                ));
             }
         }
         let steps: Vec<(i64, i32, String, Option<String>)> = sqlx::query_as(
@@ -266,7 +269,11 @@ impl Story {
 
 /// Lost workers must not use up the attempts: the model knows no limit.
 fn with_attempts(mut spec: GraphSpec) -> GraphSpec {
-    for options in spec.steps.iter_mut().filter_map(|step| step.options.as_mut()) {
+    for options in spec
+        .steps
+        .iter_mut()
+        .filter_map(|step| step.options.as_mut())
+    {
         options.attempts = 1_000;
     }
     spec
