@@ -3,6 +3,7 @@
 //! Nothing here sends a mail or draws a picture; what takes time sleeps.
 
 mod mailer;
+pub mod video;
 
 /// Every code block of the readme and the guides is compiled with the tests.
 #[cfg(doctest)]
@@ -11,10 +12,26 @@ mod guides {
     mod readme {}
     #[doc = include_str!("../../docs/guides/batches.md")]
     mod batches {}
+    #[doc = include_str!("../../docs/guides/branches-and-barriers.md")]
+    mod branches_and_barriers {}
+    #[doc = include_str!("../../docs/guides/callbacks.md")]
+    mod callbacks {}
+    #[doc = include_str!("../../docs/guides/cancelling-and-deadlines.md")]
+    mod cancelling_and_deadlines {}
+    #[doc = include_str!("../../docs/guides/chaining.md")]
+    mod chaining {}
+    #[doc = include_str!("../../docs/guides/data-between-steps.md")]
+    mod data_between_steps {}
+    #[doc = include_str!("../../docs/guides/failure-strategies.md")]
+    mod failure_strategies {}
     #[doc = include_str!("../../docs/guides/first-job.md")]
     mod first_job {}
+    #[doc = include_str!("../../docs/guides/first-pipeline.md")]
+    mod first_pipeline {}
     #[doc = include_str!("../../docs/guides/retries-and-errors.md")]
     mod retries_and_errors {}
+    #[doc = include_str!("../../docs/guides/retry-and-rerun.md")]
+    mod retry_and_rerun {}
     #[doc = include_str!("../../docs/guides/testing-your-pipelines.md")]
     mod testing_your_pipelines {}
     #[doc = include_str!("../../docs/guides/transactions.md")]

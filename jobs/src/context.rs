@@ -79,8 +79,9 @@ impl Context {
         std::time::Instant::now().checked_add(self.time_left()?)
     }
 
-    /// Ends when the job is asked to stop: its worker shuts down, or has lost its lease. A job that
-    /// returns then has used its grace period well; one that goes on is dropped at its end.
+    /// Ends when the job is asked to stop: its worker shuts down, or has lost its lease, or the run of
+    /// which it is a step is being cancelled. A job that returns then has used its grace period well;
+    /// one that goes on is dropped at its end, except in a cancelled run, where it is waited for.
     pub async fn cancelled(&self) {
         self.envelope.control().asked_to_stop().await;
     }

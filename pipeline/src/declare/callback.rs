@@ -31,11 +31,12 @@ pub struct RunEnded {
     pub run: i64,
     /// Its pipeline.
     pub pipeline: String,
-    /// How it ended: `succeeded`, `failed`, `halted` or `cancelled`.
+    /// How it ended: `succeeded`, `failed`, `halted`, `cancelled`, or `skipped` where a run before it
+    /// in its chain did not succeed.
     pub status: String,
     /// Which opening of the run it was; the first is 1.
     pub round: u32,
-    /// The steps that failed.
+    /// The steps that failed, the first hundred; also those whose failure was ignored.
     pub failed: Vec<FailedStep>,
 }
 
