@@ -42,8 +42,21 @@ impl Tree {
     pub fn of(graph: &Graph) -> Self {
         let mut parents: Vec<Option<usize>> = Vec::with_capacity(graph.len());
         for node in graph.nodes() {
-            let upstream = node.upstream().iter().map(|up| Some(up.no as usize));
-            parents.push(upstream.reduce(|a, b| meet(&parents, a, b)).flatten());
+            let mut above: Vec<usize> = node.upstream().iter().map(|up| up.no as usize).collect();
+            // In an arm, it comes after the branch, too.
+            let branch = node
+                .step()
+                .arm
+                .as_ref()
+                .and_then(|arm| graph.find(&arm.branch));
+            above.extend(branch.map(|branch| branch.no() as usize));
+            let lowest = above
+                .iter()
+                .filter(|no| !above.iter().any(|it| is_above(&parents, **no, *it)));
+            let parent = lowest
+                .map(|no| Some(*no))
+                .reduce(|a, b| meet(&parents, a, b));
+            parents.push(parent.flatten());
         }
         let mut tree = Self {
             rows: Vec::with_capacity(graph.len()),
@@ -111,6 +124,18 @@ impl Tree {
     }
 }
 
+/// Whether a node is above another.
+fn is_above(parents: &[Option<usize>], above: usize, below: usize) -> bool {
+    let mut next = parents[below];
+    while let Some(no) = next {
+        if no == above {
+            return true;
+        }
+        next = parents[no];
+    }
+    false
+}
+
 /// The lowest node above both, or one of the two. A node's number is higher than those above it.
 fn meet(parents: &[Option<usize>], a: Option<usize>, b: Option<usize>) -> Option<usize> {
     let (mut a, mut b) = (a?, b?);
@@ -151,6 +176,7 @@ impl Row {
                 format!("failed (optional){attempt}: {error}")
             }
             (StepStatus::Failed, _) => format!("failed{attempt}: {error}"),
+            (StepStatus::Succeeded, _) if step.kind == "merge" => "where the arms meet".to_owned(),
             (StepStatus::Succeeded, _) => match step.ran {
                 Some(ran) => format!("{:.1} s{attempt}", ran.as_secs_f32()),
                 None => String::new(),
