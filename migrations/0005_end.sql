@@ -113,7 +113,8 @@ begin
             refund := 0;
             class := 'NoHandler';
             message := format('no live worker has known the job type `%s` since %s: register it '
-                              'with a worker, then retry the job', v_job.kind, v_known);
+                              'with a worker, then %s', v_job.kind, v_known,
+                              case when p_id % 2 = 0 then 'reopen the run' else 'retry the job' end);
         else
             -- The longer nobody knows it, the rarer it is asked about.
             wait := least(greatest(extract(epoch from p_now - v_job.since) * 500, 250), 30000);

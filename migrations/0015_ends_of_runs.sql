@@ -61,6 +61,7 @@ begin
                c.attempts, c.lease_ms, c.options, r.callbacks -> c.pos as args,
                jsonb_build_object(
                    'run', r.id, 'pipeline', r.pipeline, 'status', r.status, 'round', r.round,
+                   'deadline_exceeded', r.drain is not distinct from 'deadline',
                    'failed', pipeline.failed_steps_v1(r.id, r.graph)
                ) as input
         from ended r

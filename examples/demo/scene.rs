@@ -1,14 +1,16 @@
-//! What is enqueued, and the worker that runs it.
+//! The jobs that are enqueued, the worker that runs everything, and what is taken away afterwards.
 
 use std::time::Duration;
 
-use jobs::{Batch, Client, IntoNewJob, Job, NewJob, Worker};
-use shop::{FlakyWebhook, Mailer, PublishGallery, Reminder, SendInvoice, Thumbnail, Welcome};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use jobs::{Batch, IntoNewJob, Job, NewJob};
+use pipeline::{Client, Worker};
+use shop::studio::{self, Tell};
+use shop::{
+    FlakyWebhook, Mailer, PublishGallery, Reminder, SendInvoice, Thumbnail, Welcome, Working,
+};
 
 use crate::Result;
-use crate::screen::Screen;
+use crate::import::{Disk, Fetch, Load};
 
 const CUSTOMERS: [&str; 12] = [
     "ada",
@@ -24,7 +26,7 @@ const CUSTOMERS: [&str; 12] = [
     "katherine",
     "leslie",
 ];
-const PHOTOS: u64 = 16;
+const PHOTOS: u64 = 12;
 
 /// The demo's jobs on their queues.
 pub(crate) struct Scene {
@@ -32,6 +34,8 @@ pub(crate) struct Scene {
     /// Two demos on one database must not take each other's jobs.
     prefix: String,
     pub(crate) album: String,
+    /// What is full at first.
+    pub(crate) disk: Disk,
 }
 
 impl Scene {
@@ -46,14 +50,13 @@ impl Scene {
                 false => String::new(),
             },
             album: format!("album-{run}"),
+            disk: Disk::default(),
         }
     }
 
-    pub(crate) fn describe(&self, screen: &mut Screen) -> Result<()> {
+    pub(crate) fn describe(&self) -> String {
         let (default, media) = (self.queue("default"), self.queue("media"));
-        screen.line(&format!(
-            "  worker    in this process: 4 slots on {default}, 3 on {media}, 1 for callbacks\n"
-        ))
+        format!("  worker    in this process: 4 slots on {default}, 4 on {media}, 2 for callbacks")
     }
 
     /// A queue's name in this run.
@@ -114,74 +117,73 @@ impl Scene {
         job.into_new_job().queue(queue)
     }
 
-    pub(crate) fn start_worker(&self) -> Running {
-        let worker = Worker::new(self.client.pool().clone())
-            .name(self.worker())
-            .data(Mailer)
-            .register::<(Welcome, SendInvoice, Reminder, FlakyWebhook)>()
-            .register::<(Thumbnail, PublishGallery)>()
-            .queue(self.queue("default"), 4)
-            .queue(self.queue("media"), 3)
-            .queue(PublishGallery::OPTIONS.queue, 1)
-            .grace(Duration::from_secs(1))
-            // Else they are deleted with their end, and there were nothing to show.
-            .keep_succeeded(true);
-        let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(worker.run_until(async move {
-            let _ = stopped.await;
-        }));
-        Running { stop, task }
+    pub(crate) fn start_worker(&self) -> Working {
+        Working::start(
+            Worker::new(self.client.pool().clone())
+                .name(self.worker())
+                .data(Mailer)
+                .data(self.disk.clone())
+                .register::<(Welcome, SendInvoice, Reminder, FlakyWebhook)>()
+                .register::<(Thumbnail, PublishGallery)>()
+                .register::<(studio::Download, studio::Transcode, studio::Thumbnail)>()
+                .register::<(studio::Publish, studio::Task, Tell, Fetch, Load)>()
+                .queue(self.queue("default"), 4)
+                .queue(self.queue("media"), 4)
+                .queue(PublishGallery::OPTIONS.queue, 1)
+                .queue(Tell::OPTIONS.queue, 1)
+                .grace(Duration::from_secs(1))
+                // Else they are deleted with their end, and there were nothing to show.
+                .keep_succeeded(true),
+        )
     }
 
     /// Takes away all that this run has left. Application code would call `Client::discard`; this
     /// also removes history that is otherwise kept.
     pub(crate) async fn clear(&self) -> Result<()> {
+        let mut tx = self.client.pool().begin().await?;
+        let runs: Vec<i64> =
+            sqlx::query_scalar("select id from pipeline.runs where tags @> array[$1]")
+                .bind(&self.album)
+                .fetch_all(&mut *tx)
+                .await?;
         let queues = [self.queue("default"), self.queue("media")];
         sqlx::query(
             "with ours as (
                  delete from pipeline.jobs
-                 where queue = any ($1) or (kind = $2 and args ->> 'album' = $3)
+                 where queue = any ($1) or args ->> 'album' = $2 or args ->> 'whom' = $2
                  returning id, batch
              ), attempts as (
-                 delete from pipeline.attempts where job in (select id from ours)
+                 delete from pipeline.attempts
+                 where job in (select id from ours) or job % 2 = 0 and pipeline.run_of(job) = any ($4)
              ), workers as (
-                 delete from pipeline.workers where name = $4
+                 delete from pipeline.workers where name = $3
+             ), steps as (
+                 delete from pipeline.steps where run = any ($4)
+             ), events as (
+                 delete from pipeline.events where run = any ($4)
+             ), fired as (
+                 delete from pipeline.fired where run = any ($4)
+             ), chains as (
+                 delete from pipeline.chains where up = any ($4) or down = any ($4)
+             ), runs as (
+                 delete from pipeline.runs where id = any ($4) returning graph
+             ), graphs as (
+                 delete from pipeline.graphs where $5 and id in (select graph from runs)
              )
              delete from pipeline.batch_sets where id in (select batch from ours)",
         )
         .bind(&queues[..])
-        .bind(PublishGallery::NAME)
         .bind(&self.album)
         .bind(self.worker())
-        .execute(self.client.pool())
+        .bind(&runs)
+        // With queues of our own, the graphs are ours as well.
+        .bind(!self.prefix.is_empty())
+        .execute(&mut *tx)
         .await?;
-        Ok(())
+        Ok(tx.commit().await?)
     }
 }
 
 fn queue_of<J: Job>(_: &J) -> &'static str {
     J::OPTIONS.queue
-}
-
-/// A worker that runs beside us. Dropped, it stops as well.
-pub(crate) struct Running {
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<jobs::Result<()>>,
-}
-
-impl Running {
-    /// Ends when the worker does, which it should not: with the reason.
-    pub(crate) async fn failed(&mut self) -> Result<()> {
-        (&mut self.task).await??;
-        Err("the worker stopped by itself".into())
-    }
-
-    /// Stops it and waits until it has, but not for ever: the database may be gone.
-    pub(crate) async fn stop(self) -> Result<()> {
-        let _ = self.stop.send(());
-        match tokio::time::timeout(Duration::from_secs(5), self.task).await {
-            Ok(ended) => Ok(ended??),
-            Err(_) => Err("the worker could not bring its work home within 5 s".into()),
-        }
-    }
 }

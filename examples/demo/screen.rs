@@ -4,26 +4,30 @@ use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Instant;
 
-use jobs::{Job as _, JobInfo, JobStatus};
-use shop::PublishGallery;
-
 use crate::Result;
-use crate::snapshot::{Group, Snapshot};
 
 /// Where the demo writes. What it changes about the terminal is undone when it goes.
 pub(crate) struct Screen {
     live: bool,
     colour: bool,
-    /// When there was first something to show.
-    began: Option<Instant>,
+    began: Instant,
     /// How many lines are to be drawn over.
     drawn: usize,
-    /// What was last said of each type of job.
-    said: HashMap<String, (JobKey, usize)>,
+    /// What was last said of each thing.
+    said: HashMap<String, String>,
 }
 
-/// What must change for a line to be worth saying.
-type JobKey = Option<(JobStatus, i16)>;
+/// A line of a picture that changes.
+pub(crate) struct Line {
+    /// What it is about.
+    pub(crate) of: String,
+    /// How it is drawn on a terminal.
+    pub(crate) drawn: String,
+    /// How it is said elsewhere; nothing is not worth saying.
+    pub(crate) said: String,
+    /// What must change for it to be said again; by default what is said.
+    pub(crate) news: Option<String>,
+}
 
 impl Screen {
     pub(crate) fn new() -> Self {
@@ -33,7 +37,7 @@ impl Screen {
         Self {
             live,
             colour: live && !no_colour,
-            began: None,
+            began: Instant::now(),
             drawn: 0,
             said: HashMap::new(),
         }
@@ -46,12 +50,21 @@ impl Screen {
         Ok(out.flush()?)
     }
 
-    /// Shows where everything stands.
-    pub(crate) fn show(&mut self, snapshot: &Snapshot) -> Result<()> {
+    /// Begins an act: what it is about, and what its picture will show.
+    pub(crate) fn act(&mut self, title: &str, words: &str) -> Result<()> {
+        self.rest();
+        self.said.clear();
+        self.began = Instant::now();
+        let title = self.paint("1", title);
+        self.line(&format!("\n{title}\n{words}\n"))
+    }
+
+    /// Shows where everything stands: over the last picture, or what is new.
+    pub(crate) fn show(&mut self, picture: Vec<Line>) -> Result<()> {
         if self.live {
-            self.redraw(snapshot)
+            self.redraw(&picture)
         } else {
-            self.say_what_is_new(snapshot)
+            self.say_what_is_new(picture)
         }
     }
 
@@ -65,60 +78,6 @@ impl Screen {
         }
     }
 
-    fn redraw(&mut self, snapshot: &Snapshot) -> Result<()> {
-        use std::fmt::Write as _;
-        let mut text = String::new();
-        if self.drawn > 0 {
-            let _ = write!(text, "\x1b[{}A", self.drawn);
-        } else {
-            // No cursor; and long lines are cut, not wrapped: a wrapped one would be two to go up.
-            text.push_str("\x1b[?25l\x1b[?7l");
-        }
-        let mut queue = "";
-        for group in &snapshot.groups {
-            let shown = if group.queue == queue {
-                ""
-            } else {
-                &group.queue
-            };
-            queue = &group.queue;
-            let dots: String = group.jobs.iter().map(|job| self.dot(job)).collect();
-            let _ = writeln!(
-                text,
-                "  {shown:<14}  {:<15}  {dots}  {}\x1b[K",
-                group.kind,
-                snapshot.words(group)
-            );
-        }
-        let mut lines = snapshot.groups.len();
-        if !snapshot.has_callback() {
-            let state = &snapshot.batch;
-            let (queue, kind) = (PublishGallery::OPTIONS.queue, PublishGallery::NAME);
-            let _ = writeln!(
-                text,
-                "  {queue:<14}  {kind:<15}  {}  comes with the last thumbnail ({} of {})\x1b[K",
-                self.paint("2", "·"),
-                state.ended,
-                state.total,
-            );
-            lines += 1;
-        }
-        self.drawn = lines;
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        Ok(out.flush()?)
-    }
-
-    fn dot(&self, job: &JobInfo) -> String {
-        match job.status {
-            JobStatus::Succeeded => self.paint("32", "●"),
-            JobStatus::Running => self.paint("33", "◐"),
-            JobStatus::Failed | JobStatus::Discarded => self.paint("31", "✗"),
-            JobStatus::Later if job.attempt > 0 => self.paint("31", "○"),
-            _ => self.paint("2", "○"),
-        }
-    }
-
     /// Text in a colour, if there are any.
     pub(crate) fn paint(&self, colour: &str, text: &str) -> String {
         if self.colour {
@@ -128,29 +87,34 @@ impl Screen {
         }
     }
 
-    fn say_what_is_new(&mut self, snapshot: &Snapshot) -> Result<()> {
-        let at = self.began.get_or_insert_with(Instant::now).elapsed();
-        let at = at.as_secs_f32();
-        for group in &snapshot.groups {
-            let now = (key(group), group.ended());
-            if self.said.get(&group.kind) != Some(&now) {
-                self.said.insert(group.kind.clone(), now);
-                let words = snapshot.words(group);
-                self.line(&format!(
-                    "  {at:>4.1} s  {:<14}  {:<15}  {words}",
-                    group.queue, group.kind
-                ))?;
+    fn redraw(&mut self, picture: &[Line]) -> Result<()> {
+        use std::fmt::Write as _;
+        let mut text = String::new();
+        if self.drawn > 0 {
+            let _ = write!(text, "\x1b[{}A", self.drawn);
+        } else {
+            // No cursor; and long lines are cut, not wrapped: a wrapped one would be two to go up.
+            text.push_str("\x1b[?25l\x1b[?7l");
+        }
+        for line in picture {
+            let _ = writeln!(text, "  {}\x1b[K", line.drawn);
+        }
+        self.drawn = picture.len();
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        Ok(out.flush()?)
+    }
+
+    fn say_what_is_new(&mut self, picture: Vec<Line>) -> Result<()> {
+        let at = self.began.elapsed().as_secs_f32();
+        for line in picture.into_iter().filter(|line| !line.said.is_empty()) {
+            let news = line.news.unwrap_or_else(|| line.said.clone());
+            if self.said.get(&line.of) != Some(&news) {
+                self.said.insert(line.of, news);
+                self.line(&format!("  {at:>4.1} s  {}", line.said))?;
             }
         }
         Ok(())
-    }
-}
-
-/// Many of a kind are counted; one on its own is followed.
-fn key(group: &Group) -> JobKey {
-    match group.jobs.as_slice() {
-        [job] => Some((job.status, job.attempt)),
-        _ => None,
     }
 }
 

@@ -2,24 +2,25 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use jobs::{Batch, BatchState, Job, JobFilter, JobInfo, JobStatus};
-use shop::PublishGallery;
+use shop::{PublishGallery, SendInvoice};
 
 use crate::Result;
 use crate::scene::Scene;
+use crate::screen::{Line, Screen};
 
 /// One look at the database.
 pub(crate) struct Snapshot {
     /// By queue, and then in the order they were enqueued.
-    pub(crate) groups: Vec<Group>,
-    pub(crate) batch: BatchState,
+    groups: Vec<Group>,
+    batch: BatchState,
     now: DateTime<Utc>,
 }
 
 /// The jobs of one type.
-pub(crate) struct Group {
-    pub(crate) kind: String,
-    pub(crate) queue: String,
-    pub(crate) jobs: Vec<JobInfo>,
+struct Group {
+    kind: String,
+    queue: String,
+    jobs: Vec<JobInfo>,
 }
 
 impl Snapshot {
@@ -58,8 +59,65 @@ impl Snapshot {
             && self.groups.iter().all(|it| it.ended() == it.jobs.len())
     }
 
+    /// A line for each type of job.
+    pub(crate) fn picture(&self, screen: &Screen) -> Vec<Line> {
+        let mut lines: Vec<Line> = Vec::new();
+        let mut queue = "";
+        for group in &self.groups {
+            let shown = if group.queue == queue {
+                ""
+            } else {
+                &group.queue
+            };
+            queue = &group.queue;
+            let dots = group.jobs.iter().map(|job| {
+                let (mark, colour) = dot(job);
+                screen.paint(colour, mark)
+            });
+            let (kind, words) = (&group.kind, self.words(group));
+            lines.push(Line {
+                of: kind.clone(),
+                drawn: format!(
+                    "{shown:<14}  {kind:<15}  {}  {words}",
+                    dots.collect::<String>()
+                ),
+                said: format!("{queue:<14}  {kind:<15}  {words}"),
+                news: Some(group.news()),
+            });
+        }
+        if !self.has_callback() {
+            let (queue, kind) = (PublishGallery::OPTIONS.queue, PublishGallery::NAME);
+            lines.push(Line {
+                of: kind.to_owned(),
+                drawn: format!(
+                    "{queue:<14}  {kind:<15}  {}  comes with the last thumbnail ({} of {})",
+                    screen.paint("2", "·"),
+                    self.batch.ended,
+                    self.batch.total,
+                ),
+                said: String::new(),
+                news: None,
+            });
+        }
+        lines
+    }
+
+    /// Whether all of it came to what the demo says it does.
+    pub(crate) fn check(&self) -> Result<()> {
+        for group in &self.groups {
+            let expected = match group.kind.as_str() {
+                SendInvoice::NAME => JobStatus::Discarded,
+                _ => JobStatus::Succeeded,
+            };
+            if let Some(job) = group.jobs.iter().find(|job| job.status != expected) {
+                return Err(format!("a {} is {}, not {expected}", job.kind, job.status).into());
+            }
+        }
+        Ok(())
+    }
+
     /// A group in a few words.
-    pub(crate) fn words(&self, group: &Group) -> String {
+    fn words(&self, group: &Group) -> String {
         match group.jobs.as_slice() {
             [job] => self.state(job),
             jobs => format!("{} of {} ended", group.ended(), jobs.len()),
@@ -105,8 +163,26 @@ fn gather(groups: &mut Vec<Group>, jobs: Vec<JobInfo>, scene: &Scene) {
     }
 }
 
+fn dot(job: &JobInfo) -> (&'static str, &'static str) {
+    match job.status {
+        JobStatus::Succeeded => ("●", "32"),
+        JobStatus::Running => ("◐", "33"),
+        JobStatus::Failed | JobStatus::Discarded => ("✗", "31"),
+        JobStatus::Later if job.attempt > 0 => ("○", "31"),
+        _ => ("○", "2"),
+    }
+}
+
 impl Group {
-    pub(crate) fn ended(&self) -> usize {
+    /// Many of a kind are counted; one on its own is followed.
+    fn news(&self) -> String {
+        match self.jobs.as_slice() {
+            [job] => format!("{} {}", job.status, job.attempt),
+            jobs => (self.ended() == jobs.len()).to_string(),
+        }
+    }
+
+    fn ended(&self) -> usize {
         self.jobs.iter().filter(|job| is_ended(job)).count()
     }
 }
@@ -116,7 +192,7 @@ fn is_ended(job: &JobInfo) -> bool {
 }
 
 /// Class and message of a job's last error.
-pub(crate) fn error(job: &JobInfo) -> String {
+fn error(job: &JobInfo) -> String {
     match (&job.error_class, &job.error_message) {
         (Some(class), Some(message)) => format!("{class}: {message}"),
         _ => String::new(),
@@ -124,7 +200,7 @@ pub(crate) fn error(job: &JobInfo) -> String {
 }
 
 /// A time as people read it.
-pub(crate) fn seconds(time: TimeDelta) -> String {
+fn seconds(time: TimeDelta) -> String {
     let tenths = (time.num_milliseconds().max(0) + 50) / 100;
     format!("{}.{} s", tenths / 10, tenths % 10)
 }

@@ -1,8 +1,13 @@
-//! A little shop: the jobs that the demo runs and that the guides in `docs/guides/` talk about.
+//! A little shop: the jobs that the demo runs and that the guides in `docs/guides/` talk about; and what
+//! the examples share: a place to run, and a run drawn as a tree.
 //!
 //! Nothing here sends a mail or draws a picture; what takes time sleeps.
 
+mod home;
 mod mailer;
+mod stage;
+mod tree;
+pub mod studio;
 pub mod video;
 
 /// Every code block of the readme and the guides is compiled with the tests.
@@ -45,7 +50,13 @@ use std::time::Duration;
 use jobs::{BatchEnded, Context, Job, JobError, Perform};
 use serde::{Deserialize, Serialize};
 
+pub use home::Home;
 pub use mailer::{MailError, Mailer};
+pub use stage::{Working, tell};
+pub use tree::{Drawn, Tree};
+
+/// What an example returns.
+pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// Greets a new customer.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]

@@ -35,6 +35,13 @@ fn check(input: &DeriveInput) -> syn::Result<&DataEnum> {
         let message = "a branch needs at least one arm: give the enum a variant";
         return Err(syn::Error::new_spanned(&input.ident, message));
     }
+    for variant in &data.variants {
+        if !matches!(variant.fields, syn::Fields::Unit) {
+            let message = "an arm is chosen by a variant alone: leave its data out, and give it to the \
+                           steps of the arm by another way";
+            return Err(syn::Error::new_spanned(&variant.fields, message));
+        }
+    }
     let attributes = data.variants.iter().flat_map(|variant| &variant.attrs);
     for attribute in input.attrs.iter().chain(attributes) {
         refuse_renaming(attribute)?;
@@ -168,6 +175,15 @@ mod tests {
                 }
             ))
             .contains("without parameters")
+        );
+        assert!(
+            message(&syn::parse_quote!(
+                enum Format {
+                    Hd(u32),
+                    Sd,
+                }
+            ))
+            .contains("leave its data out")
         );
         let renamed = syn::parse_quote!(
             #[serde(rename_all = "snake_case")]

@@ -24,6 +24,17 @@ impl<O> Run<O> {
     ///
     /// [`Error::NoRun`]; [`Error::RunEnded`], which names its status.
     pub async fn cancel(&self) -> Result<()> {
+        loop {
+            match self.try_cancel().await {
+                Err(Error::Database(error)) if is_in_the_way(&error) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn try_cancel(&self) -> Result<()> {
         let mut tx = self.lock().await?;
         let row = sqlx::query!(
             "select refused, queues, over from pipeline.cancel_v1($1, 'cancel')",
@@ -134,6 +145,12 @@ impl<O> Run<O> {
     }
 }
 
+/// Whether another transaction was in the way, and the same may be tried again.
+fn is_in_the_way(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    matches!(code.as_deref(), Some("40001" | "40P01" | "55P03"))
+}
+
 /// Leaves a request for the workers.
 pub(super) async fn request(
     connection: &mut PgConnection,
@@ -203,6 +220,17 @@ impl<O> Reopen<'_, O> {
     }
 
     async fn reopen(self) -> Result<()> {
+        loop {
+            match self.try_reopen().await {
+                Err(Error::Database(error)) if is_in_the_way(&error) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn try_reopen(&self) -> Result<()> {
         let run = self.run.id();
         let mut tx = self.run.lock().await?;
         let status = sqlx::query_scalar!(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -371,7 +372,7 @@ pub(crate) async fn chained(
         .map(|stage| stage.0.into_iter().collect::<Result<Vec<_>, _>>())
         .collect::<Result<Vec<_>, _>>()?;
     let plan = Plan::of(&stages, after)?;
-    if plan.groups.is_empty() {
+    if plan.count == 0 {
         return Ok(stages.iter().map(|_| Vec::new()).collect());
     }
     let found = match &mut target {
@@ -408,7 +409,10 @@ pub(crate) async fn chained(
 
 /// A start, ready to be sent.
 struct Plan<'a> {
-    groups: Vec<Group<'a>>,
+    /// Those of the first stage.
+    first: Vec<Group<'a>>,
+    /// Those that are chained to it.
+    rest: Vec<Group<'a>>,
     count: usize,
     /// How many runs each stage has.
     stages: Vec<usize>,
@@ -438,7 +442,8 @@ impl<'a> Plan<'a> {
             }
         }
         Ok(Self {
-            groups: Group::of(stages, !after.is_empty()),
+            first: Group::of(stages, 0..1, !after.is_empty()),
+            rest: Group::of(stages, 1..stages.len(), true),
             count: runs().count(),
             stages: stages.iter().map(Vec::len).collect(),
             after,
@@ -534,14 +539,13 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn of(stages: &'a [Vec<NewRun>], all_pending: bool) -> Vec<Self> {
+    fn of(stages: &'a [Vec<NewRun>], which: Range<usize>, pending: bool) -> Vec<Self> {
         let mut open: BTreeMap<_, Self> = BTreeMap::new();
         let mut full = Vec::new();
-        let runs = stages.iter().enumerate().flat_map(|(stage, runs)| {
-            let pending = all_pending || stage > 0;
-            runs.iter().map(move |run| (run, pending))
-        });
-        for (at, (run, pending)) in runs.enumerate() {
+        let before: usize = stages.iter().take(which.start).map(Vec::len).sum();
+        let runs = stages.get(which).unwrap_or_default().iter().flatten();
+        for (at, run) in runs.enumerate() {
+            let at = before + at;
             let graph = run.pipeline.graph();
             let group = open
                 .entry(graph.fingerprint())
@@ -645,7 +649,45 @@ async fn insert(
         return Err(Error::NoRun(missing));
     }
     let mut found = vec![(0, None); ids.len()];
-    for group in &plan.groups {
+    insert_groups(client, connection, &plan.first, ids, &mut found).await?;
+    let first = plan.stages.first().copied().unwrap_or(0);
+    if !plan.rest.is_empty() && found[..first].iter().any(|(_, found)| found.is_some()) {
+        // Its key led to a run that is there, and with it what was chained to it then.
+        let ups: Vec<i64> = found[..first].iter().map(|(id, _)| *id).collect();
+        let there = sqlx::query_scalar!(
+            r#"select run as "run!" from unnest(pipeline.reach_v1($1)) as run order by run"#,
+            &ups
+        )
+        .fetch_all(&mut *connection)
+        .await?;
+        let same = found[..first].iter().all(|(_, found)| *found != Some(false));
+        for (at, run) in found[first..].iter_mut().zip(there) {
+            *at = (run, Some(same));
+        }
+        return Ok(found);
+    }
+    insert_groups(client, connection, &plan.rest, ids, &mut found).await?;
+    if plan.stages.len() > 1 || !plan.after.is_empty() {
+        let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
+        let (ups, downs) = plan.chains(&ids);
+        sqlx::query_file!("src/sql/chain.sql", &ups, &downs)
+            .execute(&mut *connection)
+            .await?;
+        if !plan.after.is_empty() {
+            request(connection, "chain", &ids[..first]).await?;
+        }
+    }
+    Ok(found)
+}
+
+async fn insert_groups(
+    client: &Client,
+    connection: &mut PgConnection,
+    groups: &[Group<'_>],
+    ids: &[i64],
+    found: &mut [(i64, Option<bool>)],
+) -> Result<()> {
+    for group in groups {
         let fingerprint = group.graph.fingerprint();
         let known = client.shared.graphs.lock().get(&fingerprint).copied();
         let mut inserted = match known {
@@ -662,18 +704,7 @@ async fn insert(
             found[*at] = one;
         }
     }
-    if plan.stages.len() > 1 || !plan.after.is_empty() {
-        let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
-        let (ups, downs) = plan.chains(&ids);
-        sqlx::query_file!("src/sql/chain.sql", &ups, &downs)
-            .execute(&mut *connection)
-            .await?;
-        if !plan.after.is_empty() {
-            let first = plan.stages.first().copied().unwrap_or(0);
-            request(connection, "chain", &ids[..first]).await?;
-        }
-    }
-    Ok(found)
+    Ok(())
 }
 
 /// A new run of the graph that another has, with the same params.
@@ -696,7 +727,9 @@ impl Client {
     ) -> Result<Vec<i64>, sqlx::Error> {
         let take = |ids: &mut Vec<i64>| {
             let rest = ids.len().checked_sub(count)?;
-            Some(ids.split_off(rest))
+            let mut taken = ids.split_off(rest);
+            taken.reverse();
+            Some(taken)
         };
         if let Some(taken) = take(&mut self.shared.ids.lock()) {
             return Ok(taken);

@@ -31,9 +31,11 @@ pub struct RunEnded {
     pub run: i64,
     /// Its pipeline.
     pub pipeline: String,
-    /// How it ended: `succeeded`, `failed`, `halted`, `cancelled`, or `skipped` where a run before it
-    /// in its chain did not succeed.
-    pub status: String,
+    /// How it ended; skipped means that a run before it in its chain did not succeed.
+    pub status: crate::RunStatus,
+    /// Whether it failed because its deadline had passed.
+    #[serde(default)]
+    pub deadline_exceeded: bool,
     /// Which opening of the run it was; the first is 1.
     pub round: u32,
     /// The steps that failed, the first hundred; also those whose failure was ignored.

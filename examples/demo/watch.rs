@@ -1,0 +1,156 @@
+//! Runs, watched to their end: their steps as trees, the runs chained to them, their callbacks.
+
+use std::time::Duration;
+
+use jobs::Job as _;
+use pipeline::{Pipeline, Run, RunEnded, RunStatus};
+use shop::Tree;
+use shop::studio::Tell;
+
+use crate::Result;
+use crate::scene::Scene;
+use crate::screen::{Line, Screen};
+
+/// How often we look.
+pub(crate) const LOOK: Duration = Duration::from_millis(80);
+
+/// What is shown of a run.
+pub(crate) struct Part {
+    /// What stands before its name: where it is in its chain.
+    lead: &'static str,
+    name: String,
+    tree: Tree,
+    /// Whether its steps are shown.
+    open: bool,
+}
+
+impl Part {
+    pub(crate) fn new<O>(lead: &'static str, pipeline: &Pipeline<O>, open: bool) -> Self {
+        Self {
+            lead,
+            name: pipeline.name().to_owned(),
+            tree: Tree::of(pipeline.graph()),
+            open,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Shows the runs until all have ended and the callback has been told so many times.
+pub(crate) async fn watch(
+    scene: &Scene,
+    screen: &mut Screen,
+    runs: &[(Part, Run)],
+    times: usize,
+) -> Result<Vec<RunEnded>> {
+    loop {
+        // Asked first: what is told of a run's end is then never older than the run.
+        let told = told(scene, runs).await?;
+        let mut picture = Vec::new();
+        let mut live = 0;
+        for (part, run) in runs {
+            live += usize::from(!draw(screen, part, run, &mut picture).await?.is_ended());
+        }
+        picture.extend(told.iter().map(callback));
+        screen.show(picture)?;
+        if live == 0 && told.len() >= times {
+            screen.rest();
+            return Ok(told);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn draw(
+    screen: &Screen,
+    part: &Part,
+    run: &Run,
+    picture: &mut Vec<Line>,
+) -> Result<RunStatus> {
+    let state = run.state().await?;
+    let (lead, name) = (part.lead, &part.name);
+    let colour = match state.status {
+        RunStatus::Pending => "2",
+        RunStatus::Running => "33",
+        RunStatus::Succeeded => "32",
+        _ => "31",
+    };
+    let round = match state.round {
+        1 => String::new(),
+        round => format!(", round {round}"),
+    };
+    let status = state.status.to_string();
+    picture.push(Line {
+        of: name.clone(),
+        drawn: format!("{lead}{name:<18} {}{round}", screen.paint(colour, &status)),
+        said: match state.status {
+            RunStatus::Pending => String::new(),
+            _ => format!("{name:<18} {status}{round}"),
+        },
+        news: None,
+    });
+    for step in part.tree.draw(&state).into_iter().filter(|_| part.open) {
+        let mark = screen.paint(step.mark.1, step.mark.0);
+        picture.push(Line {
+            drawn: format!("{}{mark} {}  {}", step.lines, step.key, step.words),
+            said: match step.is_news {
+                true => format!(
+                    "  {} {:<16} {}",
+                    step.mark.0,
+                    step.key.trim_end(),
+                    step.words
+                ),
+                false => String::new(),
+            },
+            of: format!("{name}.{}", step.key),
+            news: None,
+        });
+    }
+    Ok(state.status)
+}
+
+fn callback(told: &RunEnded) -> Line {
+    let round = format!("{} round {}", told.pipeline, told.round);
+    let failed = told
+        .failed
+        .iter()
+        .map(|it| format!("; {}: {}", it.step, it.class));
+    let said = format!(
+        "callback: {round} {}{}",
+        told.status,
+        failed.collect::<String>()
+    );
+    Line {
+        of: said.clone(),
+        drawn: said.clone(),
+        said,
+        news: None,
+    }
+}
+
+/// What the callbacks of these runs were told, the first one first.
+async fn told(scene: &Scene, runs: &[(Part, Run)]) -> Result<Vec<RunEnded>> {
+    let rows: Vec<sqlx::types::Json<RunEnded>> = sqlx::query_scalar(
+        "select input from pipeline.jobs
+         where kind = $1 and args ->> 'whom' = $2 and status = 'succeeded'
+           and (input ->> 'run')::bigint = any ($3)
+         order by ended_at, id",
+    )
+    .bind(Tell::NAME)
+    .bind(&scene.album)
+    .bind(runs.iter().map(|(_, run)| run.id()).collect::<Vec<_>>())
+    .fetch_all(scene.client.pool())
+    .await?;
+    Ok(rows.into_iter().map(|row| row.0).collect())
+}
+
+/// Whether it is as the demo says.
+pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(what: &str, is: T, expected: T) -> Result<()> {
+    if is == expected {
+        return Ok(());
+    }
+    Err(format!("{what} should be {expected:?} and is {is:?}").into())
+}

@@ -1,0 +1,111 @@
+//! One step fails, four ways: what that means for the others, and for the run.
+//!
+//! | | what comes after it | what does not | the run |
+//! |---|---|---|---|
+//! | `Halt` (the default) | skipped | skipped, where it has not started | halted |
+//! | `Continue` | skipped | goes on | failed |
+//! | `Ignore` | goes on without its value | goes on | failed |
+//! | `.optional()` | goes on without its value | goes on | succeeded |
+
+use pipeline::jobs::{Context, Job, JobError, Perform};
+use pipeline::{Continue, Halt, Ignore, Invalid, Pipeline, Plan, RunStatus, Step};
+use serde::{Deserialize, Serialize};
+use shop::studio::work;
+use shop::{Result, Tree};
+
+/// Fails at once.
+#[derive(Serialize, Deserialize, Job)]
+#[job(attempts = 1)]
+struct Break;
+
+impl Perform for Break {
+    type Input = ();
+    type Output = u32;
+
+    async fn perform(self, (): (), _: &Context) -> Result<u32, JobError> {
+        Err(JobError::new("Broken", "it was made to break"))
+    }
+}
+
+/// Works for a while.
+#[derive(Serialize, Deserialize, Job)]
+struct Work;
+
+impl Perform for Work {
+    type Input = ();
+    type Output = u32;
+
+    async fn perform(self, (): (), _: &Context) -> Result<u32, JobError> {
+        work(500).await;
+        Ok(1)
+    }
+}
+
+/// Goes on with a number that is sure to be there.
+#[derive(Serialize, Deserialize, Job)]
+struct Next;
+
+impl Perform for Next {
+    type Input = u32;
+    type Output = u32;
+
+    async fn perform(self, number: u32, _: &Context) -> Result<u32, JobError> {
+        Ok(number + 1)
+    }
+}
+
+/// Goes on with a number that may be absent.
+#[derive(Serialize, Deserialize, Job)]
+struct OrElse;
+
+impl Perform for OrElse {
+    type Input = Option<u32>;
+    type Output = u32;
+
+    async fn perform(self, number: Option<u32>, _: &Context) -> Result<u32, JobError> {
+        Ok(number.unwrap_or(0))
+    }
+}
+
+/// The same graph each time: `risky` and what comes after it, beside `steady` and what comes after that.
+fn graph(name: &str, after: impl FnOnce(Step<u32>)) -> Result<Pipeline<()>, Invalid> {
+    Pipeline::configure(name, |p: &Plan| {
+        let risky = p.step("risky", Break);
+        after(risky);
+        p.step("steady", Work).then("after_steady", Next);
+    })
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let halt = graph("halt", |risky| {
+        risky.on_failure(Halt).then("after_risky", Next);
+    })?;
+    let go_on = graph("continue", |risky| {
+        risky.on_failure(Continue).then("after_risky", Next);
+    })?;
+    // From here on the value may be absent, and the types say so: `Next` would not compile.
+    let ignore = graph("ignore", |risky| {
+        risky.on_failure(Ignore).then("after_risky", OrElse);
+    })?;
+    let optional = graph("optional", |risky| {
+        risky.optional().then("after_risky", OrElse);
+    })?;
+
+    let register = |worker: pipeline::Worker| worker.register::<(Break, Work, Next, OrElse)>();
+    shop::tell(register, async |client| {
+        for (pipeline, expected) in [
+            (halt, RunStatus::Halted),
+            (go_on, RunStatus::Failed),
+            (ignore, RunStatus::Failed),
+            (optional, RunStatus::Succeeded),
+        ] {
+            let tree = Tree::of(pipeline.graph());
+            let run = client.start(pipeline).await?;
+            assert_eq!(run.wait().await?, expected);
+            println!("{}", tree.text(&run.state().await?));
+        }
+        Ok(())
+    })
+    .await
+}
