@@ -10,6 +10,7 @@
 
 mod clock;
 mod cluster;
+mod conformance;
 mod graphs;
 mod harness;
 mod jobs;

@@ -12,6 +12,6 @@ mod reconcile;
 mod shapes;
 mod start;
 mod state;
-mod support;
+pub(crate) mod support;
 mod wait;
 mod working;

@@ -1,0 +1,318 @@
+//! Runs that come after runs.
+
+use pipeline::{Continue, Pipeline, Run};
+use tests::with_database;
+
+use super::hand::{Hand, callbacks, failure, named, success};
+use crate::runs::support::{Running, act};
+
+/// One step called like the pipeline, and callbacks.
+fn one(name: &str) -> Pipeline {
+    named(name, |p| {
+        p.step(name, act(name));
+        callbacks(p);
+    })
+}
+
+async fn chain(it: &Hand<'_>, names: [&str; 3]) -> [Run; 3] {
+    let [a, b, c] = names.map(one);
+    let run = it.client.start(a).then(b).then(c).await.unwrap();
+    let [second, third] = run.chained().try_into().unwrap();
+    [run, second, third]
+}
+
+#[tokio::test]
+async fn t033_a_chain_can_be_followed_up_and_down() {
+    with_database(async |db| {
+        let it = Hand::new(db).await;
+        let runs = chain(&it, ["a", "b", "c"]).await;
+        let ids = runs.each_ref().map(Run::id);
+        let ups = "select coalesce(array_agg(up), '{}') from pipeline.chains where down = $1";
+        let downs = "select coalesce(array_agg(down), '{}') from pipeline.chains where up = $1";
+        for (at, (up, down)) in [(None, Some(1)), (Some(0), Some(2)), (Some(1), None)]
+            .into_iter()
+            .enumerate()
+        {
+            let id = |at: Option<usize>| at.map(|at| ids[at]).into_iter().collect::<Vec<i64>>();
+            assert_eq!(it.ask::<_, Vec<i64>>(&runs[at], ups).await, id(up));
+            assert_eq!(it.ask::<_, Vec<i64>>(&runs[at], downs).await, id(down));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn t252_h005_h009_one_run_starts_in_the_transaction_that_ends_the_one_before() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let [a, b, c] = chain(&it, ["a", "b", "c"]).await;
+        it.is(&b, "pending", "b pending").await;
+        it.succeed(&a, "a").await;
+        it.is(&a, "succeeded", "a succeeded").await;
+        it.is(&b, "running", "b enqueued").await;
+        it.is(&c, "pending", "c pending").await;
+        it.drain(&[]).await;
+        it.is(&b, "succeeded", "b succeeded").await;
+        it.is(&c, "succeeded", "c succeeded").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn t253_t262_what_comes_after_a_run_that_halted_is_skipped_and_says_so() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let [a, b, c] = chain(&it, ["a", "b", "c"]).await;
+        it.fail(&a, "a").await;
+        it.is(&a, "halted", "a failed").await;
+        // The steps with it, and so on down.
+        it.is(&b, "skipped", "b skipped").await;
+        it.is(&c, "skipped", "c skipped").await;
+        assert!(it.is_stamped(&b).await && it.is_stamped(&c).await);
+        assert_eq!(it.fired(&b).await, "complete");
+        assert_eq!(it.fired(&c).await, "complete");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn t254_t255_several_come_after_one() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        for (end, status, steps) in [
+            (success(), "succeeded", ["b succeeded", "c succeeded"]),
+            (failure(), "skipped", ["b skipped", "c skipped"]),
+        ] {
+            let start = it.client.start(one("a")).then((one("b"), one("c")));
+            let run = start.await.unwrap();
+            it.end(&run, "a", end).await;
+            it.drain(&[]).await;
+            for (run, steps) in run.chained().iter().zip(steps) {
+                it.is(run, status, steps).await;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn t256_u016_one_comes_after_several_that_start_together() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let stages = it.client.start_all((one("a"), one("b"))).then(one("c"));
+        let stages = stages.await.unwrap();
+        let (a, b, c) = (&stages[0][0], &stages[0][1], &stages[1][0]);
+        it.is(a, "running", "a enqueued").await;
+        it.is(b, "running", "b enqueued").await;
+        it.succeed(a, "a").await;
+        it.is(c, "pending", "c pending").await;
+        it.succeed(b, "b").await;
+        it.is(c, "running", "c enqueued").await;
+        it.drain(&[]).await;
+        it.is(c, "succeeded", "c succeeded").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn t260_h065_cancelling_a_run_skips_what_comes_after_it() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        // One that waits in its chain.
+        let [a, b, c] = chain(&it, ["a", "b", "c"]).await;
+        b.cancel().await.unwrap();
+        it.is(&b, "cancelled", "b cancelled").await;
+        it.is(&c, "skipped", "c skipped").await;
+        it.succeed(&a, "a").await;
+        it.is(&b, "cancelled", "b cancelled").await;
+        // One that runs.
+        let [a, b, c] = chain(&it, ["a", "b", "c"]).await;
+        it.take().await;
+        a.cancel().await.unwrap();
+        it.is(&a, "cancelling", "a enqueued").await;
+        it.is(&b, "pending", "b pending").await;
+        it.succeed(&a, "a").await;
+        it.is(&a, "cancelled", "a succeeded").await;
+        it.is(&b, "skipped", "b skipped").await;
+        it.is(&c, "skipped", "c skipped").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn t248_h017_what_is_chained_to_a_run_that_has_succeeded_starts_at_once() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let run = it.start(one("a")).await;
+        it.succeed(&run, "a").await;
+        let late = run.then(one("b")).await.unwrap();
+        it.is(&late[0][0], "running", "b enqueued").await;
+        it.drain(&[]).await;
+        it.is(&late[0][0], "succeeded", "b succeeded").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn t249_what_is_chained_to_a_run_that_has_halted_is_skipped_at_once() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let run = it.start(one("a")).await;
+        it.fail(&run, "a").await;
+        let late = run.then(one("b")).then(one("c")).await.unwrap();
+        it.is(&late[0][0], "skipped", "b skipped").await;
+        it.is(&late[1][0], "skipped", "c skipped").await;
+        assert_eq!(it.fired(&late[0][0]).await, "complete");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn t250_what_is_chained_to_several_that_have_ended_starts_at_once() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let (a, b) = (it.start(one("a")).await, it.start(one("b")).await);
+        it.drain(&[]).await;
+        let late = it.client.after([a.id(), b.id()], one("c")).await.unwrap();
+        it.is(&late[0][0], "running", "c enqueued").await;
+        it.drain(&[]).await;
+        it.is(&late[0][0], "succeeded", "c succeeded").await;
+    })
+    .await;
+}
+
+/// The end of a run, what is skipped because of it and the callbacks of both: one transaction.
+#[tokio::test]
+async fn h006_what_is_rolled_back_has_moved_no_chain() {
+    with_database(async |db| {
+        let it = Hand::new(db).await;
+        let [a, b, _] = chain(&it, ["a", "b", "c"]).await;
+        let mut tx = db.pool().begin().await.unwrap();
+        sqlx::query("select pipeline.lock_runs_v1(array[$1]), pipeline.cancel_v1($1, 'cancel')")
+            .bind(a.id())
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        let inside: Vec<String> =
+            sqlx::query_scalar("select status::text from pipeline.runs order by id")
+                .fetch_all(&mut *tx)
+                .await
+                .unwrap();
+        assert_eq!(inside, ["cancelled", "skipped", "skipped"]);
+        tx.rollback().await.unwrap();
+        it.is(&a, "running", "a enqueued").await;
+        it.is(&b, "pending", "b pending").await;
+        assert!(!it.is_stamped(&a).await && !it.is_stamped(&b).await);
+        assert_eq!(it.fired(&b).await, "");
+        assert_eq!(it.queued(&a).await, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn h010_an_end_that_comes_again_starts_nothing_again() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let [a, b, _] = chain(&it, ["a", "b", "c"]).await;
+        it.succeed(&a, "a").await;
+        it.again(&a, "a", success()).await;
+        assert_eq!(it.queued(&b).await, 1);
+        let begun: i64 = it
+            .ask(
+                &b,
+                "select count(*) from pipeline.events where run = $1 and status = 'running'",
+            )
+            .await;
+        assert_eq!(begun, 1);
+    })
+    .await;
+}
+
+/// The first try to start a chained run is a deadlock's victim: the whole advance is sent again.
+#[tokio::test(flavor = "multi_thread")]
+async fn h013_h014_an_advance_that_the_database_breaks_off_is_done_again() {
+    with_database(async |db| {
+        sqlx::raw_sql(
+            "create sequence public.tries;
+             create function public.break_off() returns trigger language plpgsql as $$
+             begin
+                 if nextval('public.tries') = 1 then
+                     raise exception 'broken off' using errcode = '40P01';
+                 end if;
+                 return new;
+             end $$;
+             create trigger break_off before update on pipeline.runs for each row
+             when (old.status = 'pending' and new.status = 'running')
+             execute function public.break_off();",
+        )
+        .execute(db.pool())
+        .await
+        .unwrap();
+        let it = Running::start(db);
+        let start = it.client.start(one("a")).then((one("b"), one("c")));
+        let run = start.await.unwrap();
+        for chained in run.chained() {
+            it.becomes(&chained, "succeeded").await;
+        }
+        let tries: i64 = sqlx::query_scalar("select last_value from public.tries")
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
+        assert!(tries > 2, "{tries}");
+        for name in ["a", "b", "c"] {
+            assert_eq!(it.script.count(name), 1, "{name}");
+        }
+        it.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn h018_a_chain_that_cannot_be_registered_leaves_nothing_behind() {
+    with_database(async |db| {
+        let it = Hand::new(db).await;
+        let run = it.start(one("a")).await;
+        sqlx::raw_sql(
+            "create function public.refuse() returns trigger language plpgsql as $$
+             begin raise exception 'refused'; end $$;
+             create trigger refuse before insert on pipeline.chains for each row
+             execute function public.refuse();",
+        )
+        .execute(db.pool())
+        .await
+        .unwrap();
+        run.then(one("b")).await.unwrap_err();
+        let rows: i64 = it
+            .ask(
+                &run,
+                "select (select count(*) from pipeline.runs where id <> $1)
+                      + (select count(*) from pipeline.steps where run <> $1)
+                      + (select count(*) from pipeline.chains)
+                      + (select count(*) from pipeline.requests)",
+            )
+            .await;
+        assert_eq!(rows, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_chain_goes_on_after_a_run_whose_failures_are_optional_and_not_after_one_that_failed() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let optional = named("a", |p| {
+            p.step("a", act("a")).optional();
+        });
+        let run = it.client.start(optional).then(one("b")).await.unwrap();
+        it.fail(&run, "a").await;
+        it.is(&run.chained()[0], "running", "b enqueued").await;
+        let failed = named("c", |p| {
+            p.failure_strategy(Continue);
+            p.step("c", act("c"));
+        });
+        let run = it.client.start(failed).then(one("d")).await.unwrap();
+        it.fail(&run, "c").await;
+        it.is(&run.chained()[0], "skipped", "d skipped").await;
+    })
+    .await;
+}

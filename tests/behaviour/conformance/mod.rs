@@ -1,0 +1,14 @@
+//! The behaviour of the reference system, scenario by scenario: `docs/conformance.md` is the list.
+
+mod barriers;
+mod branches;
+mod callbacks;
+mod cancelling;
+mod chains;
+mod ends;
+mod hand;
+mod list;
+mod races;
+mod retries;
+mod start;
+mod strategies;

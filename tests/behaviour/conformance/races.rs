@@ -1,0 +1,241 @@
+//! Races: each alone, many rounds, each with engines of its own on connections of their own.
+
+use ::jobs::Claimed;
+use ::jobs::by_hand::{ByHand, Slots};
+use futures_util::future::join_all;
+use pipeline::{Client, Continue, Pipeline, Run, Step};
+use tests::with_database;
+use tokio::task::JoinHandle;
+
+use super::hand::{CLAIM, Choose, Hand, WayArms, chose, declare, engine, named, success};
+use crate::runs::support::act;
+
+/// The steps before `last`, which comes after all of them.
+fn fan_in(keys: &[&str]) -> Pipeline {
+    declare(|p| {
+        let steps: Vec<_> = keys.iter().map(|key| p.step(key, act(key))).collect();
+        p.following(&steps).step("last", act("last"));
+    })
+}
+
+/// Sends an end, and gives the engine back.
+fn send(mut engine: ByHand, job: Claimed) -> JoinHandle<(ByHand, usize)> {
+    tokio::spawn(async move {
+        let ends = vec![ByHand::end(&job, &success())];
+        let turn = engine.turn(ends, Slots::default(), true).await.unwrap();
+        (engine, turn.ended.len())
+    })
+}
+
+/// The steps of a fan-in end at once, each by another engine; the last is enqueued, once.
+async fn ends_at_once(keys: &'static [&'static str], rounds: usize) {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let mut engines = Vec::new();
+        for _ in keys {
+            engines.push(engine(db.pool()).await);
+        }
+        for round in 0..rounds {
+            let run = it.start(fan_in(keys)).await;
+            let mut sent = Vec::new();
+            for key in keys {
+                let job = it.taken(&run, key).await;
+                sent.push(send(engines.pop().unwrap(), job));
+            }
+            for done in join_all(sent).await {
+                let (engine, ended) = done.unwrap();
+                assert_eq!(ended, 1);
+                engines.push(engine);
+            }
+            let steps: Vec<String> = keys.iter().map(|key| format!("{key} succeeded")).collect();
+            let steps = format!("{}, last enqueued", steps.join(", "));
+            it.is(&run, "running", &steps).await;
+            assert_eq!(it.queued(&run).await, 1, "round {round}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t227_two_ends_at_once_never_leave_the_step_after_them_pending() {
+    ends_at_once(&["a", "b"], 50).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t228_three_ends_at_once_never_leave_the_step_after_them_pending() {
+    ends_at_once(&["a", "b", "c"], 50).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t230_one_end_sent_twice_at_once_enqueues_the_next_step_once() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let (mut one, mut other) = (engine(db.pool()).await, engine(db.pool()).await);
+        for _ in 0..30 {
+            let run = it.start(fan_in(&["a"])).await;
+            let job = it.taken(&run, "a").await;
+            let (first, second) = (send(one, job.clone()), send(other, job));
+            let (first, second) = (first.await.unwrap(), second.await.unwrap());
+            assert_eq!(first.1 + second.1, 1, "one of them counts");
+            (one, other) = (first.0, second.0);
+            it.is(&run, "running", "a succeeded, last enqueued").await;
+            assert_eq!(it.queued(&run).await, 1);
+        }
+    })
+    .await;
+}
+
+/// Cancels in a task of its own.
+fn cancel(client: &Client, run: &Run) -> JoinHandle<()> {
+    let run: Run = client.run(run.id());
+    tokio::spawn(async move { run.cancel().await.unwrap() })
+}
+
+/// Claims in a task of its own.
+fn claim(mut engine: ByHand) -> JoinHandle<(ByHand, Vec<Claimed>)> {
+    tokio::spawn(async move {
+        let turn = engine.turn(Vec::new(), CLAIM, true).await.unwrap();
+        (engine, turn.claimed)
+    })
+}
+
+/// Either the step was withdrawn before it was taken, or it was taken and runs on.
+async fn cancel_against_claim(roots: &'static [&'static str], rounds: usize) {
+    with_database(async |db| {
+        let it = Hand::new(db).await;
+        let mut hand = engine(db.pool()).await;
+        let mut seen = [0, 0];
+        for round in 0..rounds {
+            let run = it
+                .start(declare(|p| {
+                    for key in roots {
+                        p.step(key, act(key));
+                    }
+                }))
+                .await;
+            let taking = claim(hand);
+            if round % 2 == 0 {
+                tokio::task::yield_now().await;
+            }
+            let cancelling = cancel(&it.client, &run);
+            let (engine, taken) = taking.await.unwrap();
+            hand = engine;
+            cancelling.await.unwrap();
+            let queued = it.queued(&run).await;
+            assert_eq!(queued, i64::try_from(taken.len()).unwrap());
+            let step = |key: &&str| {
+                let no = roots.iter().position(|it| it == key);
+                let no = i64::try_from(no.unwrap()).unwrap();
+                let is_taken = taken.iter().any(|job| (job.id & 0x3_FFFF) / 2 == no);
+                format!("{key} {}", if is_taken { "enqueued" } else { "cancelled" })
+            };
+            let steps: Vec<String> = roots.iter().map(step).collect();
+            let status = if taken.is_empty() {
+                "cancelled"
+            } else {
+                "cancelling"
+            };
+            it.is(&run, status, &steps.join(", ")).await;
+            seen[usize::from(taken.is_empty())] += 1;
+            let ends = taken.iter().map(|job| ByHand::end(job, &success()));
+            let turn = hand.turn(ends.collect(), Slots::default(), true).await;
+            assert_eq!(turn.unwrap().ended.len(), taken.len());
+            assert_eq!(it.status(run.id()).await, "cancelled");
+        }
+        println!("taken {}, withdrawn {}", seen[0], seen[1]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t031_cancel_against_the_claim_of_a_step() {
+    cancel_against_claim(&["a"], 50).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t032_cancel_against_the_claim_of_several_steps() {
+    cancel_against_claim(&["a", "b", "c", "d"], 50).await;
+}
+
+/// The deciding step at the root ends, and the run is cancelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn h086_cancel_against_the_decision_of_a_branch_at_the_root() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let mut hand = engine(db.pool()).await;
+        for _ in 0..30 {
+            let run = it
+                .start(declare(|p| {
+                    let none: [Step<String>; 0] = [];
+                    let way = p.after(&none).branch(
+                        "way",
+                        Choose,
+                        WayArms {
+                            hd: || {
+                                p.step("work", act("work"));
+                            },
+                            sd: || {},
+                        },
+                    );
+                    p.following(&way).step("finish", act("finish"));
+                }))
+                .await;
+            let job = it.taken(&run, "way").await;
+            let mut engine = hand;
+            let deciding = tokio::spawn(async move {
+                let ends = vec![ByHand::end(&job, &chose("Hd"))];
+                let turn = engine.turn(ends, Slots::default(), true).await.unwrap();
+                assert_eq!(turn.ended.len(), 1);
+                engine
+            });
+            let cancelling = cancel(&it.client, &run);
+            hand = deciding.await.unwrap();
+            cancelling.await.unwrap();
+            // Nobody has taken what the decision may have set free.
+            assert_eq!(it.status(run.id()).await, "cancelled");
+            let left: i64 = it
+                .ask(
+                    &run,
+                    "select count(*) from pipeline.run_steps
+                     where run = $1 and status in ('pending', 'enqueued')",
+                )
+                .await;
+            assert_eq!((left, it.queued(&run).await), (0, 0));
+        }
+    })
+    .await;
+}
+
+fn single(name: &str) -> Pipeline {
+    named(name, |p| {
+        p.failure_strategy(Continue);
+        p.step(name, act(name));
+    })
+}
+
+/// Rule 17: registration and settlement cannot miss each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_chained_while_its_upstreams_end_starts_once_and_is_never_forgotten() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let (mut one, mut other) = (engine(db.pool()).await, engine(db.pool()).await);
+        for _ in 0..30 {
+            let (a, b) = (it.start(single("a")).await, it.start(single("b")).await);
+            let (first, second) = (it.taken(&a, "a").await, it.taken(&b, "b").await);
+            let client = it.client.clone();
+            let ids = [a.id(), b.id()];
+            let chaining =
+                tokio::spawn(async move { client.after(ids, single("c")).await.unwrap() });
+            let (first, second) = (send(one, first), send(other, second));
+            let (first, second) = (first.await.unwrap(), second.await.unwrap());
+            (one, other) = (first.0, second.0);
+            let late = chaining.await.unwrap();
+            let late = &late[0][0];
+            // A request that somebody held is taken up by a worker's errand.
+            it.client.after([a.id()], single("d")).await.unwrap();
+            it.is(late, "running", "c enqueued").await;
+            assert_eq!(it.queued(late).await, 1);
+        }
+    })
+    .await;
+}
