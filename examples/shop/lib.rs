@@ -6,8 +6,8 @@
 mod home;
 mod mailer;
 mod stage;
-mod tree;
 pub mod studio;
+mod tree;
 pub mod video;
 
 /// Every code block of the readme and the guides is compiled with the tests.

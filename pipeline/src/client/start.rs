@@ -660,7 +660,9 @@ async fn insert(
         )
         .fetch_all(&mut *connection)
         .await?;
-        let same = found[..first].iter().all(|(_, found)| *found != Some(false));
+        let same = found[..first]
+            .iter()
+            .all(|(_, found)| *found != Some(false));
         for (at, run) in found[first..].iter_mut().zip(there) {
             *at = (run, Some(same));
         }

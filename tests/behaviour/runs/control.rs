@@ -186,3 +186,30 @@ async fn what_is_asked_in_a_transaction_happens_when_it_is_committed() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_stands_for_the_whole_chain() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        let start = || {
+            let first = it.client.start(simple("one")).key("video-7");
+            first.then((simple("two"), simple("three"))).then(simple("four"))
+        };
+        let run = start().await.unwrap();
+        let ids = |run: &pipeline::Run<String>| -> Vec<i64> {
+            run.chained().iter().map(pipeline::Run::id).collect()
+        };
+        it.becomes(&run.chained()[2], "succeeded").await;
+        let again = start().await.unwrap();
+        assert_eq!(again.id(), run.id());
+        assert_eq!(ids(&again), ids(&run));
+        assert!(!again.is_fresh() && run.is_fresh());
+        let runs: i64 = sqlx::query_scalar("select count(*) from pipeline.runs")
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
+        assert_eq!(runs, 4);
+        it.stop().await;
+    })
+    .await;
+}

@@ -376,7 +376,7 @@ async fn deadlines_callbacks_and_chains_happen_as_ever() {
             .status(RunStatus::Skipped)
             .step("measure")
             .skipped();
-        assert_eq!(*told.lock(), ["failed"]);
+        assert_eq!(*told.lock(), [RunStatus::Failed]);
     })
     .await;
 }
