@@ -95,15 +95,16 @@ impl Waiters {
         let key = (run, state.count);
         state.waiting.insert(key, tell);
         state.fresh.push(run);
-        if !state.served {
-            state.served = true;
+        let is_first = !std::mem::replace(&mut state.served, true);
+        drop(state);
+        if is_first {
             let service = Service {
                 waiters: self.clone(),
                 ended: false,
             };
+            // Not under the lock: a runtime that is ending drops it at once.
             tokio::spawn(service.run(pool.clone()));
         }
-        drop(state);
         self.came.notify_one();
         Place {
             waiters: self.clone(),
