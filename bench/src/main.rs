@@ -36,11 +36,13 @@ enum Bench {
     /// Jobs that do nothing, from the queue to their end: ours beside apalis-postgres and
     /// graphile_worker.
     Jobs(throughput::Options),
-    /// Runs of a chain of no-op steps: so far the set-based reference alone.
+    /// Runs of a chain of no-op steps: ours beside the set-based reference.
     Chain(chain::Options),
     /// Whether nothing is lost and nothing done twice, whatever is killed.
     #[command(subcommand)]
     Chaos(chaos::Chaos),
+    /// What a step costs in runs of 10 to 10,000 steps, and beside a million finished ones.
+    Growth(growth::Options),
     /// How long a job waits for an idle worker, and what an idle worker costs.
     Latency(latency::Options),
     /// Validating and compiling a graph: a step of 100,000 against a step of 1,000. No server.
@@ -57,6 +59,7 @@ async fn main() -> ExitCode {
         Bench::Jobs(options) => throughput::run(options).await,
         Bench::Chain(options) => chain::run(options).await,
         Bench::Chaos(chaos) => chaos::run(chaos).await,
+        Bench::Growth(options) => growth::run(options).await,
         Bench::Latency(options) => latency::run(options).await,
         Bench::Validate => validate::run(),
         Bench::Child(child) => in_child(child).await,
@@ -80,6 +83,7 @@ async fn in_child(child: frame::ChildArguments) -> Result<()> {
         }
         "chain" => chain::measure(&child).await?,
         "chaos" => return chaos::work(&child).await,
+        "growth" => growth::measure(&child).await?,
         "latency" => latency::measure(&child).await?,
         "jobs" => throughput::measure(&child).await?,
         other => return Err(format!("no bench is called `{other}`").into()),

@@ -1,20 +1,22 @@
 //! Real processes under load, and what is done to them: killed, stopped, cut off from Postgres.
 //!
-//! Three workers run jobs of about 20 ms and write a line around each `perform` (see [`log`]). Shares
+//! `jobs` and `postgres`: three workers run jobs of about 20 ms and write a line around each `perform` (see [`log`]). Shares
 //! of the jobs are enqueued one by one, and a moment after each, in the middle of it, comes a blow.
 //! When every job has ended, the workers' logs are compared with the database (see [`check`]).
+//! `diamonds` and `chains` do the same to [`runs`].
 
 mod arena;
 mod check;
+mod crew;
 mod log;
+mod runs;
 mod worker;
 
 use std::time::{Duration, Instant};
 
-use crate::frame::{Report, Result};
+use crate::frame::{ChildArguments, Report, Result};
 use arena::Arena;
 use check::Verdict;
-pub(crate) use worker::work;
 
 /// What `bench -- chaos` can be told.
 #[derive(clap::Subcommand, Debug)]
@@ -35,6 +37,26 @@ pub(crate) enum Chaos {
         #[arg(long, default_value_t = 8)]
         crashes: u64,
     },
+    /// Runs of a source, ten steps and a join; one of two workers is killed with SIGKILL and replaced
+    /// about every second, until all runs have ended.
+    Diamonds {
+        #[arg(long, default_value_t = 500)]
+        runs: u64,
+        /// How many workers are killed at least: the runs are started in as many shares.
+        #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..))]
+        kills: u64,
+    },
+    /// The same with chains of four runs, in which steps fail and callbacks fire.
+    Chains {
+        #[arg(long, default_value_t = 200)]
+        chains: u64,
+        /// How many workers are killed at least: the chains are started in as many shares.
+        #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..))]
+        kills: u64,
+        /// Which steps fail, and what that means.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
 }
 
 /// How long a worker stays stopped: longer than its leases.
@@ -44,6 +66,21 @@ pub(crate) async fn run(chaos: Chaos) -> Result<()> {
     match chaos {
         Chaos::Jobs { jobs, kills } => kill_workers(jobs, kills).await,
         Chaos::Postgres { jobs, crashes } => crash_postgres(jobs, crashes).await,
+        Chaos::Diamonds { runs, kills } => runs::diamonds(runs, kills).await,
+        Chaos::Chains {
+            chains,
+            kills,
+            seed,
+        } => runs::chains(chains, kills, seed).await,
+    }
+}
+
+/// In the child: one worker.
+pub(crate) async fn work(child: &ChildArguments) -> Result<()> {
+    match child.system.as_str() {
+        worker::JOBS => worker::work(child).await,
+        runs::RUNS => runs::work(child).await,
+        other => Err(format!("no worker is called `{other}`").into()),
     }
 }
 
@@ -57,29 +94,29 @@ async fn kill_workers(jobs: u64, kills: u64) -> Result<()> {
         arena.enqueue(share(jobs, kill, kills)).await?;
         moment(50, 200).await;
         if !was_stopped {
-            let at = arena.any_worker(None);
-            arena.stop(at)?;
+            let at = arena.crew.any_worker(None);
+            arena.crew.stop(at)?;
             // One that has nothing under way proves nothing.
-            if arena.under_way(at).await? > 0 {
+            if arena.crew.under_way(at).await? > 0 {
                 stopped = Some((at, Instant::now()));
                 was_stopped = true;
             } else {
-                arena.go_on(at)?;
+                arena.crew.go_on(at)?;
             }
         }
-        let victim = arena.any_worker(stopped.map(|(at, _)| at));
-        arena.kill_and_replace(victim).await?;
+        let victim = arena.crew.any_worker(stopped.map(|(at, _)| at));
+        arena.crew.kill_and_replace(victim).await?;
         tokio::time::sleep(Duration::from_secs(1).saturating_sub(round.elapsed())).await;
         if let Some((at, since)) = stopped
             && since.elapsed() >= STOPPED
         {
-            arena.go_on(at)?;
+            arena.crew.go_on(at)?;
             stopped = None;
         }
     }
     if let Some((at, since)) = stopped {
         tokio::time::sleep(STOPPED.saturating_sub(since.elapsed())).await;
-        arena.go_on(at)?;
+        arena.crew.go_on(at)?;
     }
     let stops = u64::from(was_stopped);
     let story = format!("{kills} workers killed, {stops} stopped for {STOPPED:?} and continued");
@@ -94,8 +131,8 @@ async fn crash_postgres(jobs: u64, crashes: u64) -> Result<()> {
     for crash in 0..crashes {
         arena.enqueue(share(jobs, crash, crashes)).await?;
         moment(50, 300).await;
-        under_load += u64::from(arena.busy().await?);
-        arena.crash_and_restart()?;
+        under_load += u64::from(arena.crew.busy().await?);
+        arena.crew.crash_and_restart()?;
         moment(1_000, 2_000).await;
     }
     let story = format!(
@@ -131,16 +168,21 @@ async fn conclude(
         worker::SLOTS
     );
     println!("{}\n", verdict.summary);
-    for violation in &verdict.violations {
+    close(name, &verdict.violations)
+}
+
+/// Says what was found.
+fn close(name: &str, violations: &[String]) -> Result<()> {
+    for violation in violations {
         println!("violation: {violation}");
     }
     let mut report = Report::default();
-    report.count(&format!("{name}/violations"), verdict.violations.len());
+    report.count(&format!("{name}/violations"), violations.len());
     report.close();
-    if verdict.violations.is_empty() {
+    if violations.is_empty() {
         Ok(())
     } else {
-        Err(format!("{name}: {} violations", verdict.violations.len()).into())
+        Err(format!("{name}: {} violations", violations.len()).into())
     }
 }
 

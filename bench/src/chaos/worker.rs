@@ -13,6 +13,8 @@ use tokio::io::AsyncReadExt as _;
 use super::log::{Log, Moment};
 use crate::frame::{ChildArguments, Result};
 
+/// What the workers of the arena are called.
+pub(super) const JOBS: &str = "jobs";
 pub(super) const SLOTS: u32 = 4;
 
 /// Takes about 20 ms. It has attempts enough: none is to fail here.
@@ -85,7 +87,7 @@ impl Settle for Record {
 }
 
 /// In the child: works until its input ends, because its parent let go of it or is no more.
-pub(crate) async fn work(child: &ChildArguments) -> Result<()> {
+pub(super) async fn work(child: &ChildArguments) -> Result<()> {
     let log = Log::open(child.log.as_deref().ok_or("a worker needs a log")?)?;
     let pool = PgPoolOptions::new().connect_lazy(&child.url)?;
     Worker::new(pool)

@@ -1,0 +1,161 @@
+//! Chains of four runs, a → (b, c) → d, in which steps fail as was drawn, with callbacks.
+
+mod drawn;
+
+use std::collections::{BTreeSet, HashMap};
+
+use pipeline::graph::spec::CallbackOn;
+use pipeline::{Client, Run};
+use sqlx::PgPool;
+
+use drawn::{CALLBACKS, Drawn, Link};
+
+use super::{Storm, crew};
+use crate::frame::Result;
+
+pub(in super::super) async fn chains(chains: u64, kills: u64, seed: u64) -> Result<()> {
+    let crew = crew().await?;
+    let client = Client::new(crew.pool().clone());
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut links: Vec<Link> = Vec::new();
+    let storm = Storm::over(crew, chains, kills, async |count| {
+        for _ in 0..count {
+            let drawn: [Drawn; 4] = std::array::from_fn(|_| Drawn::new(&mut rng));
+            let [a, b, c, d] = &drawn;
+            let first = client
+                .start(a.pipeline()?)
+                .then((b.pipeline()?, c.pipeline()?))
+                .then(d.pipeline()?)
+                .await?;
+            let chained = first.chained();
+            let ids = std::iter::once(first.id()).chain(chained.iter().map(Run::id));
+            links.extend(drawn::links(ids, drawn));
+        }
+        Ok(())
+    })
+    .await?;
+    let mut violations = check_ends(storm.crew.pool(), &links).await?;
+    violations.extend(check_callbacks(storm.crew.pool(), &links).await?);
+    let what = format!(
+        "{chains} chains of 4 runs, seed {seed}; {}",
+        counted(&links)
+    );
+    storm.close("chaos/chains", &what, violations).await
+}
+
+/// How many runs have to end how.
+fn counted(links: &[Link]) -> String {
+    let count = |status| links.iter().filter(|link| link.status == status).count();
+    ["succeeded", "failed", "halted", "skipped"]
+        .map(|status| format!("{} {status}", count(status)))
+        .join(", ")
+}
+
+/// Runs and steps have ended as they had to.
+async fn check_ends(pool: &PgPool, links: &[Link]) -> Result<Vec<String>> {
+    let rows: Vec<(i64, String, Vec<String>)> = sqlx::query_as(
+        "select r.id, r.status::text, array_agg(s.status::text order by n.key)
+         from pipeline.runs r
+         join pipeline.steps s on s.run = r.id
+         join pipeline.nodes n on n.graph = r.graph and n.no = s.no
+         group by r.id",
+    )
+    .fetch_all(pool)
+    .await?;
+    let mut violations = Vec::new();
+    if rows.len() != links.len() {
+        let (there, all) = (rows.len(), links.len());
+        violations.push(format!("{there} runs are there, and {all} were started"));
+    }
+    let rows: HashMap<i64, _> = rows
+        .into_iter()
+        .map(|(run, status, steps)| (run, (status, steps)))
+        .collect();
+    for link in links {
+        let Some((status, steps)) = rows.get(&link.run) else {
+            violations.push(format!("run {}: is not there", link.run));
+            continue;
+        };
+        if status != link.status || !link.allows(steps) {
+            violations.push(format!(
+                "run {}: is {status} with steps {steps:?}, and had to be {} with {:?}",
+                link.run, link.status, link.steps
+            ));
+        }
+    }
+    Ok(violations)
+}
+
+/// Each callback was enqueued once in its run's one round, and was told how that ended. That it was
+/// executed, and more than once only after a lost lease, the record says.
+async fn check_callbacks(pool: &PgPool, links: &[Link]) -> Result<Vec<String>> {
+    let fired: Vec<(i64, i32, i32, i64)> =
+        sqlx::query_as("select run, round, pos, job from pipeline.fired")
+            .fetch_all(pool)
+            .await?;
+    let enqueued: Vec<i64> = sqlx::query_scalar("select id from pipeline.jobs where id % 2 = 1")
+        .fetch_all(pool)
+        .await?;
+    let told: Vec<(i64, i64, i32, String)> =
+        sqlx::query_as("select job, run, round, status from told")
+            .fetch_all(pool)
+            .await?;
+
+    let mut violations = Vec::new();
+    let mut expected: BTreeSet<(i64, i32, i32)> = links.iter().flat_map(due).collect();
+    for (run, round, pos, _) in &fired {
+        if !expected.remove(&(*run, *round, *pos)) {
+            violations.push(format!(
+                "run {run}: callback {pos} was enqueued in round {round}, and had not to be, or twice"
+            ));
+        }
+    }
+    for (run, round, pos) in expected {
+        violations.push(format!(
+            "run {run}: callback {pos} was not enqueued in round {round}"
+        ));
+    }
+    let of_job: HashMap<i64, (i64, i32)> = fired
+        .iter()
+        .map(|(run, round, _, job)| (*job, (*run, *round)))
+        .collect();
+    for job in &enqueued {
+        if !of_job.contains_key(job) {
+            violations.push(format!(
+                "job {job}: is a callback's, and nothing has fired it"
+            ));
+        }
+    }
+    if enqueued.len() != of_job.len() {
+        let (there, all) = (enqueued.len(), of_job.len());
+        violations.push(format!(
+            "{there} jobs of callbacks are there, and {all} were fired"
+        ));
+    }
+    let statuses: HashMap<i64, &str> = links.iter().map(|link| (link.run, link.status)).collect();
+    for (job, run, round, status) in &told {
+        if of_job.get(job) != Some(&(*run, *round)) || statuses.get(run) != Some(&status.as_str()) {
+            violations.push(format!(
+                "job {job}: was told that run {run} is {status} in round {round}, and that is not so"
+            ));
+        }
+    }
+    let told: BTreeSet<i64> = told.iter().map(|(job, ..)| *job).collect();
+    for job in of_job.keys().filter(|job| !told.contains(job)) {
+        violations.push(format!("job {job}: is a callback's, and was told nothing"));
+    }
+    Ok(violations)
+}
+
+/// The callbacks that a run's end fires, by run, round and place.
+fn due(link: &Link) -> Vec<(i64, i32, i32)> {
+    (0..)
+        .zip(CALLBACKS)
+        .filter(|(_, on)| match on {
+            CallbackOn::Complete => true,
+            CallbackOn::Success => link.status == "succeeded",
+            CallbackOn::Failure => ["failed", "halted"].contains(&link.status),
+        })
+        .map(|(pos, _)| (link.run, 1, pos))
+        .collect()
+}

@@ -1,0 +1,114 @@
+//! Runs under two workers, one of which is killed and replaced about every second, until all have
+//! ended.
+//!
+//! The runs are started in shares, each a moment before a blow, so that it falls in the middle of
+//! something. Steps and callbacks write down that they are executed (see [`steps`]); when all is over,
+//! that is compared with the record (see [`record`]), and how the runs ended with how they had to.
+
+mod chains;
+mod diamonds;
+mod record;
+mod steps;
+
+use std::time::{Duration, Instant};
+
+pub(super) use chains::chains;
+pub(super) use diamonds::diamonds;
+use record::Tally;
+pub(super) use steps::{RUNS, work};
+
+use super::crew::Crew;
+use super::{close, moment, share};
+use crate::frame::Result;
+
+const WORKERS: usize = 2;
+/// How long it may take until all have ended, from the last start on.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// What was done to the workers.
+struct Storm {
+    crew: Crew,
+    began: Instant,
+    kills: u64,
+    /// Kills that fell on a worker with something under way.
+    hits: u64,
+    ended: bool,
+}
+
+impl Storm {
+    /// Starts `items` in as many shares as there are to be kills at least, and kills on until all is
+    /// over.
+    async fn over(
+        mut crew: Crew,
+        items: u64,
+        kills: u64,
+        mut start: impl AsyncFnMut(u64) -> Result<()>,
+    ) -> Result<Self> {
+        let began = Instant::now();
+        let (mut at, mut hits) = (0, 0);
+        let mut last_start = began;
+        let ended = loop {
+            let round = Instant::now();
+            if at < kills {
+                start(share(items, at, kills)).await?;
+                last_start = Instant::now();
+            } else if !is_busy(&crew).await? {
+                break true;
+            } else if last_start.elapsed() > LIMIT {
+                break false;
+            }
+            moment(50, 250).await;
+            let victim = crew.any_worker(None);
+            hits += u64::from(crew.under_way(victim).await? > 0);
+            crew.kill_and_replace(victim).await?;
+            at += 1;
+            tokio::time::sleep(Duration::from_secs(1).saturating_sub(round.elapsed())).await;
+        };
+        crew.dismiss().await?;
+        Ok(Self {
+            crew,
+            began,
+            kills: at,
+            hits,
+            ended,
+        })
+    }
+
+    /// Says what is wrong: these, and what is wrong with any runs.
+    async fn close(self, name: &str, what: &str, mut violations: Vec<String>) -> Result<()> {
+        let pool = self.crew.pool();
+        violations.extend(record::check(pool).await?);
+        let tally = Tally::of(pool).await?;
+        if !self.ended {
+            violations.push(format!("not all has ended {LIMIT:?} after the last start"));
+        }
+        if self.hits == 0 || tally.lost == 0 {
+            violations.push("no blow has hit anything: nothing was put to the proof".to_owned());
+        }
+        let Self { kills, hits, .. } = self;
+        println!(
+            "{what}: {kills} workers killed, {hits} of them with steps under way, of {WORKERS} with {} \
+             slots each, in {:.1} s",
+            steps::SLOTS,
+            self.began.elapsed().as_secs_f64()
+        );
+        println!("{tally}\n");
+        pool.close().await;
+        close(name, &violations)
+    }
+}
+
+/// Two workers that know the steps.
+async fn crew() -> Result<Crew> {
+    let mut crew = Crew::new(RUNS).await?;
+    steps::prepare(crew.pool()).await?;
+    crew.start(WORKERS).await?;
+    Ok(crew)
+}
+
+/// Whether any run or any job has not ended.
+async fn is_busy(crew: &Crew) -> Result<bool> {
+    let runs =
+        sqlx::query_scalar("select exists (select from pipeline.runs where ended_at is null)");
+    Ok(crew.busy().await? || runs.fetch_one(crew.pool()).await?)
+}
