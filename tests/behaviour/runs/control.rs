@@ -193,7 +193,9 @@ async fn a_key_stands_for_the_whole_chain() {
         let it = Running::start(db);
         let start = || {
             let first = it.client.start(simple("one")).key("video-7");
-            first.then((simple("two"), simple("three"))).then(simple("four"))
+            first
+                .then((simple("two"), simple("three")))
+                .then(simple("four"))
         };
         let run = start().await.unwrap();
         let ids = |run: &pipeline::Run<String>| -> Vec<i64> {
