@@ -8,6 +8,7 @@ mod kit;
 mod lists;
 mod outputs;
 mod processes;
+mod races;
 mod reconcile;
 mod shapes;
 mod start;

@@ -1,0 +1,241 @@
+//! Races, many rounds of each, with real connections. A deadlock anywhere fails the test: the harness
+//! asks the server for them.
+
+use std::time::Duration;
+
+use ::jobs::by_hand::{ByHand, Outcome, Slots};
+use futures_util::future::join_all;
+use pipeline::{Client, Error, Pipeline, Run, RunStatus, Worker};
+use tests::with_database;
+
+use super::support::{Act, Running, What, act};
+
+fn one_step(name: &str) -> Pipeline<String> {
+    Pipeline::configure("one", |p| p.step("a", act(name))).unwrap()
+}
+
+fn three_steps(name: &str) -> Pipeline<String> {
+    Pipeline::configure("three", |p| {
+        let a = p.step("a", act(&format!("{name}.a")));
+        let b = p.following(&a).step("b", act(&format!("{name}.b")));
+        p.following(&b).step("c", act(&format!("{name}.c")))
+    })
+    .unwrap()
+}
+
+/// A little, and each time another.
+async fn a_moment(round: u64, most_us: u64) {
+    let micros = round.wrapping_mul(7_919) % most_us.max(1);
+    tokio::time::sleep(Duration::from_micros(micros)).await;
+}
+
+async fn over<O: Send + Sync>(run: &Run<O>) -> RunStatus {
+    let limit = Duration::from_secs(30);
+    run.wait().timeout(limit).await.unwrap()
+}
+
+/// Every number of upstreams, every place of the one that fails, and none that does.
+#[tokio::test(flavor = "multi_thread")]
+async fn registration_and_settlement_cannot_miss_each_other() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        let mut round = 0;
+        for count in 1..=5_usize {
+            for failing in 0..=2 * count {
+                round += 1;
+                let names: Vec<String> = (0..count).map(|n| format!("{round}.{n}")).collect();
+                for (n, name) in names.iter().enumerate() {
+                    let fails = n + 1 == failing;
+                    it.script.tell(name, if fails { What::Fail } else { What::Succeed });
+                }
+                let ups = it.client.start_many(names.iter().map(|name| one_step(name)));
+                let ups = ups.await.unwrap();
+                let ids: Vec<i64> = ups.iter().map(Run::id).collect();
+                a_moment(round, 12_000).await;
+                // Two at once, by two clients, of which one names them the other way round.
+                let other = Client::new(db.pool().clone());
+                let late = format!("{round}.late");
+                let (first, second) = tokio::join!(
+                    async { it.client.after(ids.clone(), one_step(&late)).await },
+                    async {
+                        let mut tx = db.pool().begin().await.unwrap();
+                        let ids = ids.iter().rev().copied();
+                        let chain = other.after_in(&mut tx, ids, one_step(&late)).await;
+                        a_moment(round * 31, 8_000).await;
+                        tx.commit().await.unwrap();
+                        chain
+                    }
+                );
+                let wanted = if (1..=count).contains(&failing) {
+                    RunStatus::Skipped
+                } else {
+                    RunStatus::Succeeded
+                };
+                for chain in [first.unwrap(), second.unwrap()] {
+                    assert_eq!(over(&chain[0][0]).await, wanted, "{count} {failing}");
+                }
+                for run in &ups {
+                    assert!(over(run).await.is_ended());
+                }
+            }
+        }
+        it.stop().await;
+    })
+    .await;
+}
+
+/// A cancel that succeeds leaves a cancelled run, and one that is refused a run that had ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_races_with_the_start_the_ends_and_the_hand_over() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        let mut cancelled = 0;
+        for round in 0..120_u64 {
+            let name = format!("c{round}");
+            let run = it.client.start(three_steps(&name)).then(one_step(&name));
+            let run = run.await.unwrap();
+            a_moment(round, 15_000).await;
+            // Two at once: cancelling twice is fine.
+            let (one, two) = tokio::join!(run.cancel(), run.cancel());
+            let status = over(&run).await;
+            for outcome in [one, two] {
+                match outcome {
+                    Ok(()) => assert_eq!(status, RunStatus::Cancelled),
+                    Err(Error::RunEnded { status: was, .. }) => {
+                        assert_eq!((was, status), (RunStatus::Succeeded, RunStatus::Succeeded));
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            let chained = over(&run.chained()[0]).await;
+            let wanted = match status {
+                RunStatus::Cancelled => RunStatus::Skipped,
+                _ => RunStatus::Succeeded,
+            };
+            assert_eq!(chained, wanted);
+            cancelled += usize::from(status == RunStatus::Cancelled);
+        }
+        assert!((1..120).contains(&cancelled), "{cancelled} of 120: no race");
+        it.stop().await;
+    })
+    .await;
+}
+
+/// Whoever comes first: the run is cancelled at once again, or it is opened after the cancel.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_races_with_a_reopening() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        for round in 0..60_u64 {
+            let name = format!("r{round}");
+            it.script.tell(&name, What::Fail);
+            let run = it.client.start(one_step(&name)).then(one_step("after"));
+            let run = run.await.unwrap();
+            assert_eq!(over(&run).await, RunStatus::Halted);
+            it.script.tell(&name, What::Succeed);
+            let (reopened, cancelled) = tokio::join!(
+                async { run.reopen().await },
+                async {
+                    a_moment(round, 10_000).await;
+                    run.cancel().await
+                }
+            );
+            reopened.unwrap();
+            let status = over(&run).await;
+            match cancelled {
+                Ok(()) => assert_eq!(status, RunStatus::Cancelled),
+                Err(Error::RunEnded { .. }) => assert_eq!(status, RunStatus::Succeeded),
+                Err(error) => panic!("{error}"),
+            }
+            let chained = over(&run.chained()[0]).await;
+            let wanted = match status {
+                RunStatus::Cancelled => RunStatus::Skipped,
+                _ => RunStatus::Succeeded,
+            };
+            assert_eq!(chained, wanted);
+        }
+        it.stop().await;
+    })
+    .await;
+}
+
+/// The worker that lost its lease in one round reports while the next one is opened, and after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_end_of_the_round_before_changes_nothing() {
+    with_database(async |db| {
+        let client = Client::new(db.pool().clone());
+        let mut hands: Vec<ByHand> = Vec::new();
+        for _ in 0..2 {
+            let worker = Worker::new(db.pool().clone()).register::<Act>().queue("*", 1);
+            hands.push(worker.into_jobs().by_hand().await.unwrap());
+        }
+        let mut hands = hands.into_iter();
+        let (mut late, mut quick) = (hands.next().unwrap(), hands.next().unwrap());
+        let claim = Slots {
+            free: 1,
+            claim: true,
+        };
+        for round in 0..40_u64 {
+            let pipeline = Pipeline::configure("late", |p| p.step("a", act("a")).attempts(2));
+            let run = client.start(pipeline.unwrap()).await.unwrap();
+            let old = late.turn(Vec::new(), claim, true).await.unwrap().claimed.remove(0);
+            let lapse = "update pipeline.jobs set lease_until = pipeline.now() - interval '1 s'";
+            sqlx::query(lapse).execute(db.pool()).await.unwrap();
+            let lost = quick.tick().await.unwrap();
+            quick.turn(lost, Slots::default(), true).await.unwrap();
+            let new = quick.turn(Vec::new(), claim, true).await.unwrap().claimed.remove(0);
+            let failed = Outcome::Fail("Told".to_owned(), "told to fail".to_owned());
+            let end = ByHand::end(&new, &failed);
+            quick.turn(vec![end], Slots::default(), true).await.unwrap();
+            assert_eq!(over(&run).await, RunStatus::Halted);
+            let stale = ByHand::end(&old, &Outcome::Success("\"late\"".to_owned()));
+            let (reopened, turn) = tokio::join!(
+                async { run.reopen().force().await },
+                async {
+                    a_moment(round, 3_000).await;
+                    late.turn(vec![stale.clone()], Slots::default(), true).await
+                }
+            );
+            reopened.unwrap();
+            assert_eq!(turn.unwrap().stale.len(), 1);
+            let new = quick.turn(Vec::new(), claim, true).await.unwrap().claimed.remove(0);
+            let turn = late.turn(vec![stale], Slots::default(), true).await;
+            assert_eq!(turn.unwrap().stale.len(), 1);
+            let end = ByHand::end(&new, &Outcome::Success("\"new\"".to_owned()));
+            quick.turn(vec![end], Slots::default(), true).await.unwrap();
+            assert_eq!(over(&run).await, RunStatus::Succeeded);
+            assert_eq!(run.output().await.unwrap(), "new");
+        }
+    })
+    .await;
+}
+
+/// Many runs that end together, chained crosswise: their settlements meet in one direction.
+#[tokio::test(flavor = "multi_thread")]
+async fn settlements_that_share_what_comes_after_them_do_not_deadlock() {
+    with_database(async |db| {
+        let workers = [Running::start(db), Running::start(db)];
+        let it = &workers[0];
+        for round in 0..15 {
+            let ups = (0..6).map(|n| one_step(&format!("{round}.{n}")));
+            let ups = it.client.start_many(ups).await.unwrap();
+            let ids: Vec<i64> = ups.iter().map(Run::id).collect();
+            let chains = (0..6).map(|n| {
+                let (one, other) = (ids[n], ids[(n + 3) % 6]);
+                let client = Client::new(db.pool().clone());
+                async move {
+                    let after = client.after([one, other], one_step("down"));
+                    after.then((one_step("x"), one_step("y"))).then(one_step("end")).await
+                }
+            });
+            for chain in join_all(chains).await {
+                let chain = chain.unwrap();
+                assert_eq!(over(&chain[2][0]).await, RunStatus::Succeeded);
+            }
+        }
+        for worker in workers {
+            worker.stop().await;
+        }
+    })
+    .await;
+}
