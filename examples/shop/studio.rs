@@ -1,4 +1,5 @@
-//! A video on its way to the public: the jobs of the pipeline that the demo and the examples run.
+//! Where videos are made: the jobs that the demo and the examples run. They take their time, and some
+//! of them fail.
 
 use std::time::Duration;
 
@@ -6,34 +7,11 @@ use pipeline::RunEnded;
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use serde::{Deserialize, Serialize};
 
-/// What was downloaded.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Source {
-    /// The video.
-    pub video: u64,
-    /// How long it is.
-    pub minutes: u32,
-}
-
-/// What was made of it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Encoded {
-    /// In which format.
-    pub preset: String,
-    /// How large it is.
-    pub megabytes: u32,
-}
-
-/// A picture of it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Thumb {
-    /// Where it lies.
-    pub path: String,
-}
+use crate::video::{Encoded, Source, Thumb};
 
 /// Gets a video.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(name = "video.download")]
+#[job(name = "studio.download")]
 pub struct Download {
     /// The video.
     pub video: u64,
@@ -45,16 +23,14 @@ impl Perform for Download {
 
     async fn perform(self, (): (), _: &Context) -> Result<Source, JobError> {
         work(500).await;
-        Ok(Source {
-            video: self.video,
-            minutes: 12,
-        })
+        let file = format!("{}.mkv", self.video);
+        Ok(Source { file })
     }
 }
 
 /// Turns a video into a format. The encoder of `hd` needs a second try.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(name = "video.transcode", attempts = 3, backoff = "fixed(700ms)")]
+#[job(name = "studio.transcode", attempts = 3, backoff = "fixed(700ms)")]
 pub struct Transcode {
     /// The format.
     pub preset: String,
@@ -73,25 +49,23 @@ impl Perform for Transcode {
     type Output = Encoded;
 
     async fn perform(self, source: Source, cx: &Context) -> Result<Encoded, JobError> {
-        let (millis, rate) = match self.preset.as_str() {
-            "hd" => (900, 60),
-            "sd" => (700, 25),
-            _ => (400, 8),
-        };
-        work(millis).await;
+        work(match self.preset.as_str() {
+            "hd" => 900,
+            "sd" => 700,
+            _ => 400,
+        })
+        .await;
         if self.preset == "hd" && cx.attempt() == 1 {
             return Err(JobError::new("OutOfMemory", "the encoder was killed"));
         }
-        Ok(Encoded {
-            megabytes: source.minutes * rate,
-            preset: self.preset,
-        })
+        let file = format!("{}.{}.mp4", source.file, self.preset);
+        Ok(Encoded { file })
     }
 }
 
 /// Draws a picture of a video. There is none to be had of this one.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(name = "video.thumbnail", attempts = 1)]
+#[job(name = "studio.thumbnail", attempts = 1)]
 pub struct Thumbnail;
 
 impl Perform for Thumbnail {
@@ -106,7 +80,7 @@ impl Perform for Thumbnail {
 
 /// Opens a video to the public, with a picture or without.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(name = "video.publish")]
+#[job(name = "studio.publish")]
 pub struct Publish;
 
 impl Perform for Publish {
@@ -119,15 +93,14 @@ impl Perform for Publish {
         _: &Context,
     ) -> Result<String, JobError> {
         work(400).await;
-        let presets: Vec<String> = encoded.into_iter().map(|it| it.preset).collect();
-        let picture = thumb.map_or("no picture".to_owned(), |it| it.path);
-        Ok(format!("{} with {picture}", presets.join(", ")))
+        let picture = thumb.map_or("no picture".to_owned(), |it| it.file);
+        Ok(format!("{} files and {picture}", encoded.len()))
     }
 }
 
 /// Anything that takes a while and comes after something.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(name = "video.task")]
+#[job(name = "studio.task")]
 pub struct Task {
     /// How long.
     pub millis: u64,
@@ -145,7 +118,7 @@ impl Perform for Task {
 
 /// A callback: is told how a run ended.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(name = "video.tell", queue = "demo.callbacks")]
+#[job(name = "studio.tell", queue = "demo.callbacks")]
 pub struct Tell {
     /// Whom.
     pub whom: String,
