@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jobs::News;
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::Run;
 use super::start::copy;
@@ -123,25 +123,29 @@ impl<O> Run<O> {
         }
     }
 
-    /// Tells workers and waiters of it. What is not heard, their polls find.
     async fn tell(&self, queues: &[String], over: &[i64], requests: bool) {
-        let queues = queues.iter().map(|queue| News {
-            channel: "pipeline_jobs",
-            text: queue.clone(),
-        });
-        let requests = requests.then(|| News {
-            channel: REQUESTS,
-            text: String::new(),
-        });
-        let all: Vec<News> = queues.chain(news(over)).chain(requests).collect();
-        let channels: Vec<&str> = all.iter().map(|news| news.channel).collect();
-        let texts: Vec<&str> = all.iter().map(|news| news.text.as_str()).collect();
-        let told = sqlx::query_file!("src/sql/tell.sql", &channels as &[&str], &texts as &[&str])
-            .execute(self.client().pool())
-            .await;
-        if let Err(error) = told {
-            tracing::debug!(%error, "nobody was told; they will find it");
-        }
+        tell(self.client().pool(), queues, news(over), requests).await;
+    }
+}
+
+/// Tells workers and waiters of it. What is not heard, their polls find.
+pub(super) async fn tell(pool: &PgPool, queues: &[String], news: Vec<News>, requests: bool) {
+    let queues = queues.iter().map(|queue| News {
+        channel: "pipeline_jobs",
+        text: queue.clone(),
+    });
+    let requests = requests.then(|| News {
+        channel: REQUESTS,
+        text: String::new(),
+    });
+    let all: Vec<News> = queues.chain(news).chain(requests).collect();
+    let channels: Vec<&str> = all.iter().map(|news| news.channel).collect();
+    let texts: Vec<&str> = all.iter().map(|news| news.text.as_str()).collect();
+    let told = sqlx::query_file!("src/sql/tell.sql", &channels as &[&str], &texts as &[&str])
+        .execute(pool)
+        .await;
+    if let Err(error) = told {
+        tracing::debug!(%error, "nobody was told; they will find it");
     }
 }
 

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::{Connection as _, PgConnection, PgPool};
 
 use super::chain::{IntoStage, Stage};
-use super::control::request;
+use super::control::{request, tell};
 use super::{Client, Run};
 use crate::coordinator::{kind_name, store, take_up};
 use crate::declare::{Named, Pipeline, PipelineOutput};
@@ -384,7 +384,9 @@ pub(crate) async fn chained(
     };
     if let (Target::Pool(pool), false) = (&target, after.is_empty()) {
         // What it is chained to may have ended: that acts at once. If we die here, a worker takes it up.
-        take_up(&mut *pool.acquire().await?).await?;
+        let settled = take_up(&mut *pool.acquire().await?).await?;
+        let stops = !settled.stop.is_empty();
+        tell(pool, &settled.queues, settled.news, stops).await;
     }
     let mut found = found.into_iter();
     let mut started = Vec::new();

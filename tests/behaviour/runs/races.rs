@@ -46,9 +46,12 @@ async fn registration_and_settlement_cannot_miss_each_other() {
                 let names: Vec<String> = (0..count).map(|n| format!("{round}.{n}")).collect();
                 for (n, name) in names.iter().enumerate() {
                     let fails = n + 1 == failing;
-                    it.script.tell(name, if fails { What::Fail } else { What::Succeed });
+                    it.script
+                        .tell(name, if fails { What::Fail } else { What::Succeed });
                 }
-                let ups = it.client.start_many(names.iter().map(|name| one_step(name)));
+                let ups = it
+                    .client
+                    .start_many(names.iter().map(|name| one_step(name)));
                 let ups = ups.await.unwrap();
                 let ids: Vec<i64> = ups.iter().map(Run::id).collect();
                 a_moment(round, 12_000).await;
@@ -133,13 +136,10 @@ async fn a_cancel_races_with_a_reopening() {
             let run = run.await.unwrap();
             assert_eq!(over(&run).await, RunStatus::Halted);
             it.script.tell(&name, What::Succeed);
-            let (reopened, cancelled) = tokio::join!(
-                async { run.reopen().await },
-                async {
-                    a_moment(round, 10_000).await;
-                    run.cancel().await
-                }
-            );
+            let (reopened, cancelled) = tokio::join!(async { run.reopen().await }, async {
+                a_moment(round, 10_000).await;
+                run.cancel().await
+            });
             reopened.unwrap();
             let status = over(&run).await;
             match cancelled {
@@ -166,7 +166,9 @@ async fn a_late_end_of_the_round_before_changes_nothing() {
         let client = Client::new(db.pool().clone());
         let mut hands: Vec<ByHand> = Vec::new();
         for _ in 0..2 {
-            let worker = Worker::new(db.pool().clone()).register::<Act>().queue("*", 1);
+            let worker = Worker::new(db.pool().clone())
+                .register::<Act>()
+                .queue("*", 1);
             hands.push(worker.into_jobs().by_hand().await.unwrap());
         }
         let mut hands = hands.into_iter();
@@ -178,27 +180,39 @@ async fn a_late_end_of_the_round_before_changes_nothing() {
         for round in 0..40_u64 {
             let pipeline = Pipeline::configure("late", |p| p.step("a", act("a")).attempts(2));
             let run = client.start(pipeline.unwrap()).await.unwrap();
-            let old = late.turn(Vec::new(), claim, true).await.unwrap().claimed.remove(0);
+            let old = late
+                .turn(Vec::new(), claim, true)
+                .await
+                .unwrap()
+                .claimed
+                .remove(0);
             let lapse = "update pipeline.jobs set lease_until = pipeline.now() - interval '1 s'";
             sqlx::query(lapse).execute(db.pool()).await.unwrap();
             let lost = quick.tick().await.unwrap();
             quick.turn(lost, Slots::default(), true).await.unwrap();
-            let new = quick.turn(Vec::new(), claim, true).await.unwrap().claimed.remove(0);
+            let new = quick
+                .turn(Vec::new(), claim, true)
+                .await
+                .unwrap()
+                .claimed
+                .remove(0);
             let failed = Outcome::Fail("Told".to_owned(), "told to fail".to_owned());
             let end = ByHand::end(&new, &failed);
             quick.turn(vec![end], Slots::default(), true).await.unwrap();
             assert_eq!(over(&run).await, RunStatus::Halted);
             let stale = ByHand::end(&old, &Outcome::Success("\"late\"".to_owned()));
-            let (reopened, turn) = tokio::join!(
-                async { run.reopen().force().await },
-                async {
-                    a_moment(round, 3_000).await;
-                    late.turn(vec![stale.clone()], Slots::default(), true).await
-                }
-            );
+            let (reopened, turn) = tokio::join!(async { run.reopen().force().await }, async {
+                a_moment(round, 3_000).await;
+                late.turn(vec![stale.clone()], Slots::default(), true).await
+            });
             reopened.unwrap();
             assert_eq!(turn.unwrap().stale.len(), 1);
-            let new = quick.turn(Vec::new(), claim, true).await.unwrap().claimed.remove(0);
+            let new = quick
+                .turn(Vec::new(), claim, true)
+                .await
+                .unwrap()
+                .claimed
+                .remove(0);
             let turn = late.turn(vec![stale], Slots::default(), true).await;
             assert_eq!(turn.unwrap().stale.len(), 1);
             let end = ByHand::end(&new, &Outcome::Success("\"new\"".to_owned()));
@@ -225,7 +239,10 @@ async fn settlements_that_share_what_comes_after_them_do_not_deadlock() {
                 let client = Client::new(db.pool().clone());
                 async move {
                     let after = client.after([one, other], one_step("down"));
-                    after.then((one_step("x"), one_step("y"))).then(one_step("end")).await
+                    after
+                        .then((one_step("x"), one_step("y")))
+                        .then(one_step("end"))
+                        .await
                 }
             });
             for chain in join_all(chains).await {
