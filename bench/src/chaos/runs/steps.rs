@@ -150,7 +150,7 @@ impl Perform for Told {
             .bind(cx.id())
             .bind(ended.run)
             .bind(i32::try_from(ended.round)?)
-            .bind(ended.status)
+            .bind(ended.status.as_str())
             .execute(cx.data::<PgPool>()?)
             .await?;
         Ok(())
