@@ -38,7 +38,9 @@ const GROUP: usize = 100;
 /// The steps of a run in the full tables, and in the empty ones.
 const SMALL: u64 = 10;
 
-const SHAPES: [(&str, fn(usize) -> GraphSpec); 3] = [
+/// Makes a graph of so many steps.
+type Make = fn(usize) -> GraphSpec;
+const SHAPES: [(&str, Make); 3] = [
     ("chain", shapes::chain),
     ("fan", shapes::fan),
     ("grid", shapes::grid),
