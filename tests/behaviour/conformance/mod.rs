@@ -9,6 +9,7 @@ mod ends;
 mod hand;
 mod list;
 mod races;
+mod reruns;
 mod retries;
 mod start;
 mod strategies;

@@ -7,7 +7,9 @@ use pipeline::{Client, Continue, Pipeline, Run, Step};
 use tests::with_database;
 use tokio::task::JoinHandle;
 
-use super::hand::{CLAIM, Choose, Hand, WayArms, chose, declare, engine, named, success};
+use super::hand::{
+    CLAIM, Choose, Hand, WayArms, callbacks, chose, declare, engine, named, success,
+};
 use crate::runs::support::act;
 
 /// The steps before `last`, which comes after all of them.
@@ -104,7 +106,6 @@ async fn cancel_against_claim(roots: &'static [&'static str], rounds: usize) {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let mut hand = engine(db.pool()).await;
-        let mut seen = [0, 0];
         for round in 0..rounds {
             let run = it
                 .start(declare(|p| {
@@ -136,25 +137,104 @@ async fn cancel_against_claim(roots: &'static [&'static str], rounds: usize) {
                 "cancelling"
             };
             it.is(&run, status, &steps.join(", ")).await;
-            seen[usize::from(taken.is_empty())] += 1;
             let ends = taken.iter().map(|job| ByHand::end(job, &success()));
             let turn = hand.turn(ends.collect(), Slots::default(), true).await;
             assert_eq!(turn.unwrap().ended.len(), taken.len());
             assert_eq!(it.status(run.id()).await, "cancelled");
         }
-        println!("taken {}, withdrawn {}", seen[0], seen[1]);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t031_cancel_against_the_claim_of_a_step() {
+async fn a_cancel_and_the_claim_of_a_step_leave_it_taken_or_withdrawn() {
     cancel_against_claim(&["a"], 50).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t032_cancel_against_the_claim_of_several_steps() {
+async fn a_cancel_and_the_claim_of_several_steps_leave_each_taken_or_withdrawn() {
     cancel_against_claim(&["a", "b", "c", "d"], 50).await;
+}
+
+/// The end of `first` enqueues the steps after it, which start at once where it ended. The run is
+/// cancelled before that, and they never have a job; or after it, and they run on.
+async fn cancel_against_release(next: &'static [&'static str], rounds: usize) {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let mut hand = engine(db.pool()).await;
+        for _ in 0..rounds {
+            let run = it
+                .start(declare(|p| {
+                    let first = p.step("first", act("first"));
+                    for key in next {
+                        p.following(&first).step(key, act(key));
+                    }
+                }))
+                .await;
+            let job = it.taken(&run, "first").await;
+            let mut engine = hand;
+            let ending = tokio::spawn(async move {
+                let ends = vec![ByHand::end(&job, &success())];
+                let turn = engine.turn(ends, CLAIM, true).await.unwrap();
+                assert_eq!(turn.ended.len(), 1);
+                (engine, turn.claimed)
+            });
+            let cancelling = cancel(&it.client, &run);
+            let (engine, taken) = ending.await.unwrap();
+            hand = engine;
+            cancelling.await.unwrap();
+            let (status, each) = match taken.len() {
+                0 => ("cancelled", "cancelled"),
+                _ => ("cancelling", "enqueued"),
+            };
+            assert!(taken.is_empty() || taken.len() == next.len());
+            assert_eq!(it.queued(&run).await, i64::try_from(taken.len()).unwrap());
+            let steps = next.iter().map(|key| format!(", {key} {each}"));
+            let steps = format!("first succeeded{}", steps.collect::<String>());
+            it.is(&run, status, &steps).await;
+            let ends = taken.iter().map(|job| ByHand::end(job, &success()));
+            let turn = hand.turn(ends.collect(), Slots::default(), true).await;
+            assert_eq!(turn.unwrap().ended.len(), taken.len());
+            assert_eq!(it.status(run.id()).await, "cancelled");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t031_a_cancel_and_the_end_that_enqueues_a_step() {
+    cancel_against_release(&["a"], 50).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t032_a_cancel_and_the_end_that_enqueues_several_steps() {
+    cancel_against_release(&["a", "b", "c", "d"], 50).await;
+}
+
+/// The last two ends of a run come at once: it ends once, and fires once.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_ends_of_a_run_at_once_fire_its_callbacks_once() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let (mut one, mut other) = (engine(db.pool()).await, engine(db.pool()).await);
+        for _ in 0..30 {
+            let run = it
+                .start(declare(|p| {
+                    p.step("a", act("a"));
+                    p.step("b", act("b"));
+                    callbacks(p);
+                }))
+                .await;
+            let (a, b) = (it.taken(&run, "a").await, it.taken(&run, "b").await);
+            let (first, second) = (send(one, a), send(other, b));
+            let (first, second) = (first.await.unwrap(), second.await.unwrap());
+            assert_eq!(first.1 + second.1, 2);
+            (one, other) = (first.0, second.0);
+            it.is(&run, "succeeded", "a succeeded, b succeeded").await;
+            assert_eq!(it.fired(&run).await, "complete, success");
+        }
+    })
+    .await;
 }
 
 /// The deciding step at the root ends, and the run is cancelled.

@@ -1,5 +1,6 @@
 //! Starting: a run, its steps and the jobs of its roots appear together.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
@@ -29,7 +30,23 @@ macro_rules! quiet {
         }
     )*};
 }
-quiet!(Video Nothing);
+quiet!(Video Nothing NoJson);
+
+/// JSON has no such keys.
+#[derive(Debug, Serialize, Deserialize, Job)]
+struct NoJson {
+    pairs: BTreeMap<(u8, u8), u8>,
+}
+
+#[test]
+fn h028_params_that_have_no_json_are_refused_with_the_declaration() {
+    let declared = Pipeline::configure("p", |p| {
+        let pairs = BTreeMap::from([((1, 2), 3)]);
+        p.step("bad", NoJson { pairs });
+    });
+    let said = declared.unwrap_err().to_string();
+    assert!(said.contains("`bad`") && said.contains("no_json"), "{said}");
+}
 
 /// `(step, job, batch, what the batch's id says of run and step)` of what is in the queue.
 async fn queue(it: &Hand<'_>) -> Vec<(String, i64, i64, bool)> {
