@@ -7,6 +7,7 @@ mod events;
 mod health;
 mod list;
 mod output;
+mod prune;
 mod run;
 mod start;
 mod state;

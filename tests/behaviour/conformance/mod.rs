@@ -5,6 +5,7 @@ mod branches;
 mod callbacks;
 mod cancelling;
 mod chains;
+mod cleanup;
 mod ends;
 mod hand;
 mod list;
