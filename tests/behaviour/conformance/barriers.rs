@@ -3,7 +3,7 @@
 use pipeline::{Pipeline, Plan, Step};
 use tests::with_database;
 
-use super::hand::{Choose, Hand, WayArms, chose, declare};
+use super::hand::{Choose, Hand, WayArms, chose, declare, work_or_nothing};
 use crate::runs::support::act;
 
 /// Two steps, a barrier, one step.
@@ -52,16 +52,10 @@ async fn t196_t197_barriers_split_a_run_into_phases_and_are_no_jobs() {
 
 /// A branch of which one arm may have work, as a root.
 fn branch(p: &Plan, work: bool) -> Step<()> {
-    let none: [Step<String>; 0] = [];
     if work {
-        let arms = WayArms {
-            hd: || {
-                p.step("work", act("work"));
-            },
-            sd: || {},
-        };
-        p.after(&none).branch("way", Choose, arms)
+        work_or_nothing(p, &[])
     } else {
+        let none: [Step<String>; 0] = [];
         let (hd, sd) = (|| {}, || {});
         p.after(&none).branch("way", Choose, WayArms { hd, sd })
     }

@@ -3,7 +3,7 @@
 use pipeline::{Continue, Pipeline, Plan, Step};
 use tests::with_database;
 
-use super::hand::{Choose, Hand, WayArms, chose, declare, failure};
+use super::hand::{Choose, Hand, WayArms, chose, declare, failure, work_or_nothing};
 use crate::runs::support::act;
 
 /// `analyze`, then one of two ways of which one has two steps, then `finish`.
@@ -224,22 +224,7 @@ async fn t280_t281_an_arm_with_work_and_one_without() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         for (arm, work) in [("Hd", "succeeded"), ("Sd", "skipped_by_branch")] {
-            let run = it
-                .start(declare(|p| {
-                    let none: [Step<String>; 0] = [];
-                    let way = p.after(&none).branch(
-                        "way",
-                        Choose,
-                        WayArms {
-                            hd: || {
-                                p.step("work", act("work"));
-                            },
-                            sd: || {},
-                        },
-                    );
-                    p.following(&way).step("finish", act("finish"));
-                }))
-                .await;
+            let run = it.start(declare(|p| undecided(p, &[]))).await;
             it.drain(&[("way", chose(arm))]).await;
             let end = format!("way succeeded, work {work}, merge:way succeeded, finish succeeded");
             it.is(&run, "succeeded", &end).await;
@@ -269,16 +254,7 @@ async fn an_answer_that_is_no_arm_fails_the_branch_and_names_the_arms() {
 }
 
 fn undecided(p: &Plan, upstreams: &[Step<String>]) {
-    let way = p.after(upstreams).branch(
-        "way",
-        Choose,
-        WayArms {
-            hd: || {
-                p.step("work", act("work"));
-            },
-            sd: || {},
-        },
-    );
+    let way = work_or_nothing(p, upstreams);
     p.following(&way).step("finish", act("finish"));
 }
 

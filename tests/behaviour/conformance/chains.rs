@@ -316,3 +316,37 @@ async fn a_chain_goes_on_after_a_run_whose_failures_are_optional_and_not_after_o
     })
     .await;
 }
+
+/// As far as it goes, in the transaction that ends the first.
+#[tokio::test]
+async fn a_failure_skips_all_of_a_long_chain_at_once() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let quiet = |name: &str| {
+            named(name, |p| {
+                p.step(name, act(name));
+            })
+        };
+        let mut start = it.client.start(quiet("a"));
+        for _ in 0..100 {
+            start = start.then((quiet("b"), quiet("c")));
+        }
+        let run = start.await.unwrap();
+        it.fail(&run, "a").await;
+        let chained = run.chained();
+        assert_eq!(chained.len(), 200);
+        for pair in chained.chunks(2) {
+            it.is(&pair[0], "skipped", "b skipped").await;
+            it.is(&pair[1], "skipped", "c skipped").await;
+        }
+        // And it all begins again with the first.
+        run.reopen().await.unwrap();
+        it.is(&chained[199], "pending", "c pending").await;
+        it.take().await;
+        it.succeed(&run, "a").await;
+        it.is(&chained[0], "running", "b enqueued").await;
+        it.is(&chained[1], "running", "c enqueued").await;
+        it.is(&chained[2], "pending", "b pending").await;
+    })
+    .await;
+}

@@ -1,12 +1,15 @@
 //! What an end does: to its step, to its run, when it comes again.
 
+use std::time::Duration;
+
 use ::jobs::by_hand::ByHand;
 use ::jobs::by_hand::{Outcome, Slots};
-use pipeline::{Continue, Ignore, Pipeline, RunStatus, StepStatus};
+use pipeline::{Continue, Ignore, Pipeline, RunStatus, StepStatus, Worker};
 use tests::with_database;
+use tokio_util::sync::CancellationToken;
 
 use super::hand::{CLAIM, Hand, callbacks, declare, engine, failure, halt, success};
-use crate::runs::support::act;
+use crate::runs::support::{Script, Told, act};
 
 fn one(attempts: u16) -> Pipeline {
     declare(|p| {
@@ -75,7 +78,7 @@ async fn t103_t106_t107_t108_t109_what_has_not_run_has_no_error_no_attempt_and_n
         let (a, b) = (state.step("a").unwrap(), state.step("b").unwrap());
         assert!(a.error.is_none() && a.attempt == 1);
         // What its worker has measured.
-        assert_eq!(a.ran, Some(std::time::Duration::from_millis(1)));
+        assert_eq!(a.ran, Some(Duration::from_millis(1)));
         assert_eq!(a.started_at, a.ended_at.map(|end| end - a.ran.unwrap()));
         assert!(b.ran.is_none() && b.started_at.is_none());
     })
@@ -121,7 +124,7 @@ async fn t043_t051_t273_t274_t275_h078_an_end_that_comes_again_changes_nothing()
             let run = it.start(one(3)).await;
             it.end(&run, "a", first).await;
             let before: String = it.ask(&run, rows).await;
-            db.move_clock(std::time::Duration::from_secs(1)).await;
+            db.move_clock(Duration::from_secs(1)).await;
             it.again(&run, "a", then).await;
             assert_eq!(it.ask::<_, String>(&run, rows).await, before);
         }
@@ -183,12 +186,11 @@ async fn h077_the_end_of_an_attempt_that_was_taken_over_is_ignored() {
         let run = it.start(one(3)).await;
         let old = it.taken(&run, "a").await;
         let mut other = engine(db.pool()).await;
-        db.move_clock_without_leases(std::time::Duration::from_secs(60))
-            .await;
+        db.move_clock_without_leases(Duration::from_secs(60)).await;
         let lost = other.tick().await.unwrap();
         assert_eq!(lost.len(), 1);
         other.turn(lost, Slots::default(), true).await.unwrap();
-        db.move_clock(std::time::Duration::from_secs(60)).await;
+        db.move_clock(Duration::from_secs(60)).await;
         other.tick().await.unwrap();
         let taken = other.turn(Vec::new(), CLAIM, true).await.unwrap().claimed;
         assert_eq!((taken.len(), taken[0].id), (1, old.id));
@@ -370,6 +372,46 @@ async fn t143_to_t146_t190_t191_an_ended_run_is_opened_again_only_if_it_did_not_
         for run in [&halted, &failed, skipped] {
             it.is(run, "succeeded", "a succeeded, b succeeded").await;
         }
+    })
+    .await;
+}
+
+/// A step and its run end in one transaction. If somebody's hands have come between them, the reconciler
+/// makes good for it, callbacks included; a run that waits for a step it leaves alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn t044_t118_t119_h079_a_run_whose_steps_have_all_ended_is_ended() {
+    with_database(async |db| {
+        let it = Hand::new(db).await;
+        let waiting = it
+            .start(declare(|p| {
+                let a = p.step("a", act("slow")).queue("nobodys");
+                p.following(&a).step("b", act("b"));
+            }))
+            .await;
+        let run = it.start(one(1)).await;
+        for change in [
+            "delete from pipeline.jobs where pipeline.run_of(id) = $1",
+            "update pipeline.steps set status = 'succeeded', output = '1', ended_at = pipeline.now()
+             where run = $1",
+        ] {
+            let changed = sqlx::query(change).bind(run.id()).execute(db.pool()).await;
+            assert_eq!(changed.unwrap().rows_affected(), 1);
+        }
+        it.is(&run, "running", "a succeeded").await;
+        let stop = CancellationToken::new();
+        let worker = Worker::new(db.pool().clone())
+            .register::<Told>()
+            .data(Script::default())
+            .reconcile_every(Duration::from_millis(10))
+            .queue("told", 1);
+        let worker = tokio::spawn(worker.run_until(stop.clone().cancelled_owned()));
+        assert_eq!(run.wait().await.unwrap(), RunStatus::Succeeded);
+        it.is(&run, "succeeded", "a succeeded").await;
+        assert!(it.is_stamped(&run).await);
+        assert_eq!(it.fired(&run).await, "complete, success");
+        stop.cancel();
+        worker.await.unwrap().unwrap();
+        it.is(&waiting, "running", "a enqueued, b pending").await;
     })
     .await;
 }

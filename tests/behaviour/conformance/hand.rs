@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ::jobs::Claimed;
 use ::jobs::by_hand::{ByHand, Outcome, Slots, Turn};
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Branch, Client, Pipeline, Plan, Run, Worker};
+use pipeline::{Branch, Client, Pipeline, Plan, Run, Step, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use tests::Database;
@@ -39,6 +39,15 @@ pub(super) fn declare(steps: impl FnOnce(&Plan)) -> Pipeline {
 
 pub(super) fn named(name: &str, steps: impl FnOnce(&Plan)) -> Pipeline {
     Pipeline::configure(name, |p| steps(p)).unwrap()
+}
+
+/// A branch called `way`: one arm has a step, `work`, and the other none. After nothing, it is a root.
+pub(super) fn work_or_nothing(p: &Plan, upstreams: &[Step<String>]) -> Step<()> {
+    let hd = || {
+        p.step("work", Act("work".into()));
+    };
+    let arms = WayArms { hd, sd: || {} };
+    p.after(upstreams).branch("way", Choose, arms)
 }
 
 /// The three callbacks, each of which is told what it is for.

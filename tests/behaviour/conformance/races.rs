@@ -3,12 +3,12 @@
 use ::jobs::Claimed;
 use ::jobs::by_hand::{ByHand, Slots};
 use futures_util::future::join_all;
-use pipeline::{Client, Continue, Pipeline, Run, Step};
+use pipeline::{Client, Continue, Pipeline, Run};
 use tests::with_database;
 use tokio::task::JoinHandle;
 
 use super::hand::{
-    CLAIM, Choose, Hand, WayArms, callbacks, chose, declare, engine, named, success,
+    CLAIM, Hand, callbacks, chose, declare, engine, named, success, work_or_nothing,
 };
 use crate::runs::support::act;
 
@@ -246,17 +246,7 @@ async fn h086_cancel_against_the_decision_of_a_branch_at_the_root() {
         for _ in 0..30 {
             let run = it
                 .start(declare(|p| {
-                    let none: [Step<String>; 0] = [];
-                    let way = p.after(&none).branch(
-                        "way",
-                        Choose,
-                        WayArms {
-                            hd: || {
-                                p.step("work", act("work"));
-                            },
-                            sd: || {},
-                        },
-                    );
+                    let way = work_or_nothing(p, &[]);
                     p.following(&way).step("finish", act("finish"));
                 }))
                 .await;
