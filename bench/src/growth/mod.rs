@@ -4,13 +4,18 @@
 //! to be in flight, and the next one whenever one has ended. At every size there are as many runs in
 //! flight and as many steps in all; the clock takes in the starting. Ends are taken at most
 //! [`GROUP`] to a transaction, so that no size profits from larger groups than another.
+//!
+//! Beside the time, the rows that the server read for a step, table by table (entries of indexes, and
+//! rows of scans without one): they do not depend on who else uses the machine, and show which table is
+//! walked along where it should be looked up in.
 
 mod ours;
 mod shapes;
 
 use pipeline::graph::spec::GraphSpec;
+use sqlx::{Connection as _, PgConnection};
 
-use crate::frame::{ChildArguments, Measured, Report, Result, Server, median};
+use crate::frame::{ChildArguments, Counted, Measured, Report, Result, Server, median, table};
 
 /// What `bench -- growth` can be told.
 #[derive(clap::Args, Debug)]
@@ -48,6 +53,9 @@ const SHAPES: [(&str, Make); 3] = [
 const EMPTY: &str = "empty";
 const FULL: &str = "full";
 
+/// Whose rows are counted.
+const TABLES: [&str; 6] = ["runs", "steps", "nodes", "dependencies", "jobs", "events"];
+
 /// One thing to measure.
 struct Case {
     name: &'static str,
@@ -60,14 +68,17 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let mut server = Server::start().await?;
     let mut report = Report::default();
     let mut costs: Vec<(&str, u64, f64)> = Vec::new();
+    let mut read = vec![head()];
     for round in 1..=options.rounds {
         for case in &cases {
-            let (measured, counted) = measure_one(&mut server, case, &options).await?;
+            let (measured, counted, rows) = measure_one(&mut server, case, &options).await?;
             let label = format!("{} {} ({round})", case.name, case.size);
             report.row(&label, &measured, &counted);
             let cost = measured.seconds / measured.items as f64;
             eprintln!("{label}: {:.1} µs a step", cost * 1e6);
             costs.push((case.name, case.size, cost));
+            let each = rows.map(|count| format!("{:.2}", count as f64 / measured.items as f64));
+            read.push(row(label, each));
         }
     }
     let cost = |name: &str, size: u64| {
@@ -83,9 +94,21 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         let ratio = cost(FULL, SMALL) / cost(EMPTY, SMALL);
         report.ratio("step_cost/full_empty", ratio);
     }
+    println!("Rows read for a step, by table:");
+    table(&read);
+    println!();
     let settings = server.settings().await?;
     report.print(&title(&options, &cases), &settings);
     Ok(())
+}
+
+fn head() -> [String; TABLES.len() + 1] {
+    row(String::new(), TABLES.map(str::to_owned))
+}
+
+fn row(label: String, cells: [String; TABLES.len()]) -> [String; TABLES.len() + 1] {
+    let mut cells = std::iter::once(label).chain(cells);
+    std::array::from_fn(|_| cells.next().unwrap_or_default())
 }
 
 fn asked(options: &Options, name: &str) -> bool {
@@ -156,7 +179,7 @@ async fn measure_one(
     server: &mut Server,
     case: &Case,
     options: &Options,
-) -> Result<(Measured, crate::frame::Counted)> {
+) -> Result<(Measured, Counted, [i64; TABLES.len()])> {
     let scratch = server.scratch(case.name).await?;
     let child = |phase: &str, items| ChildArguments {
         items,
@@ -174,9 +197,30 @@ async fn measure_one(
     if case.name == FULL {
         server.count(&scratch, &fill).await?;
     }
-    let outcome = server.count(&scratch, &run).await?;
+    let url = server.url(&scratch);
+    let before = rows_read(&url).await?;
+    let (measured, counted) = server.count(&scratch, &run).await?;
+    let after = rows_read(&url).await?;
     server.remove(&scratch).await?;
-    Ok(outcome)
+    let read = std::array::from_fn(|at| after[at] - before[at]);
+    Ok((measured, counted, read))
+}
+
+/// How many rows have been read in each table so far.
+async fn rows_read(url: &str) -> Result<[i64; TABLES.len()]> {
+    let mut connection = PgConnection::connect(url).await?;
+    let rows: Vec<i64> = sqlx::query_scalar(
+        "select (t.seq_tup_read + (select coalesce(sum(i.idx_tup_read), 0)
+                                   from pg_stat_user_indexes i where i.relid = t.relid))::bigint
+         from unnest($1::text[]) with ordinality as asked (name, at)
+         join pg_stat_user_tables t on t.schemaname = 'pipeline' and t.relname = asked.name
+         order by asked.at",
+    )
+    .bind(&TABLES[..])
+    .fetch_all(&mut connection)
+    .await?;
+    connection.close().await?;
+    Ok(rows.try_into().map_err(|_| "a table is not there")?)
 }
 
 /// In the child: one phase of one case.
