@@ -644,9 +644,10 @@ async fn insert(
     plan: &Plan<'_>,
     ids: &[i64],
 ) -> Result<Vec<(i64, Option<bool>)>> {
-    if let Some(missing) = sqlx::query_file_scalar!("src/sql/missing_runs.sql", plan.after)
-        .fetch_optional(&mut *connection)
-        .await?
+    if !plan.after.is_empty()
+        && let Some(missing) = sqlx::query_file_scalar!("src/sql/missing_runs.sql", plan.after)
+            .fetch_optional(&mut *connection)
+            .await?
     {
         return Err(Error::NoRun(missing));
     }
