@@ -24,7 +24,7 @@ impl Setup {
     /// # impl Perform for Download {
     /// #     type Input = ();
     /// #     type Output = String;
-    /// #     async fn perform(self, (): (), _: &Context) -> Result<String, JobError> { todo!() }
+    /// #     async fn perform(self, (): (), _: &Context) -> Result<String, JobError> { Ok(self.video.to_string()) }
     /// # }
     /// # fn example(setup: Setup) {
     /// setup.fake(|job: Download, ()| match job.video {

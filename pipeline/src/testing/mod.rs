@@ -12,7 +12,7 @@
 //! # impl Perform for Download {
 //! #     type Input = ();
 //! #     type Output = String;
-//! #     async fn perform(self, (): (), _: &Context) -> Result<String, JobError> { todo!() }
+//! #     async fn perform(self, (): (), _: &Context) -> Result<String, JobError> { Ok(self.video.to_string()) }
 //! # }
 //! # #[derive(Serialize, Deserialize, Job)]
 //! # struct Publish;
