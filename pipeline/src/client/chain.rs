@@ -5,7 +5,8 @@ use std::future::IntoFuture;
 use futures_util::future::BoxFuture;
 use sqlx::PgConnection;
 
-use super::start::{IntoRun, NewRun, Target, chained};
+use super::new_run::{IntoRun, NewRun};
+use super::start::{Target, chained};
 use super::{Client, Run};
 use crate::{Invalid, Result};
 

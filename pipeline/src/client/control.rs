@@ -8,7 +8,7 @@ use jobs::News;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::Run;
-use super::start::copy;
+use super::send::copy;
 use crate::coordinator::{REQUESTS, news};
 use crate::{Error, Result};
 

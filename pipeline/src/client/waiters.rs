@@ -13,7 +13,7 @@ use sqlx::{PgExecutor, PgPool};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::MissedTickBehavior;
 
-use super::start::is_passing;
+use super::send::is_passing;
 use crate::RunStatus;
 use crate::coordinator::CHANNEL;
 

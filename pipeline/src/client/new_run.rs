@@ -1,0 +1,242 @@
+//! A run to be: what is started, and what is different about it.
+
+use jobs::limits;
+use sha2::{Digest as _, Sha256};
+
+use crate::coordinator::kind_name;
+use crate::declare::{Named, Pipeline, PipelineOutput};
+use crate::graph::spec::StepKind;
+use crate::{Error, Invalid, Result};
+
+/// The most tags of a run, and the longest.
+const TAGS: usize = 16;
+const TAG: usize = 64;
+/// The longest actor.
+const ACTOR: usize = 256;
+
+/// What is kept of a run as [events](crate::Run::events).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum History {
+    /// Nothing.
+    None = 0,
+    /// That the run started and how it ended.
+    Runs = 1,
+    /// The end of each step besides.
+    #[default]
+    Steps = 2,
+    /// Each step that was enqueued besides.
+    All = 3,
+}
+
+/// A run to be, and what is different about it.
+#[derive(Debug)]
+pub struct NewRun<O = ()> {
+    pub(super) pipeline: Pipeline<O>,
+    pub(super) key: Option<String>,
+    pub(super) actor: Option<String>,
+    pub(super) tags: Vec<String>,
+    pub(super) history: History,
+}
+
+impl<O> NewRun<O> {
+    /// A run of this pipeline.
+    pub fn new(pipeline: Pipeline<O>) -> Self {
+        Self {
+            tags: pipeline.graph().spec().tags.clone(),
+            pipeline,
+            key: None,
+            actor: None,
+            history: History::default(),
+        }
+    }
+
+    /// At most one run of this pipeline with this key, ever: starting it again with the same params
+    /// returns the run that is there.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// On whose behalf it runs.
+    #[must_use]
+    pub fn actor(mut self, actor: impl Into<String>) -> Self {
+        self.actor = Some(actor.into());
+        self
+    }
+
+    /// A word to find it by, besides those of its pipeline.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+
+    /// What is kept of it as events; by default, how the run and each of its steps ended.
+    #[must_use]
+    pub fn history(mut self, history: History) -> Self {
+        self.history = history;
+        self
+    }
+
+    /// The same run, whatever it returns.
+    pub(crate) fn erased(self) -> NewRun {
+        NewRun {
+            pipeline: self.pipeline.erased(),
+            key: self.key,
+            actor: self.actor,
+            tags: self.tags,
+            history: self.history,
+        }
+    }
+
+    /// Everything that can be wrong with it, before anything is written.
+    pub(super) fn check(&self) -> Result<()> {
+        let name = || self.pipeline.name().to_owned();
+        for node in self.pipeline.graph().nodes() {
+            match node.kind() {
+                StepKind::Job { .. }
+                | StepKind::Branch { .. }
+                | StepKind::Merge { .. }
+                | StepKind::Barrier => {}
+                kind => {
+                    return Err(Error::NotRunnable {
+                        pipeline: name(),
+                        step: node.key().to_owned(),
+                        kind: kind_name(kind),
+                    });
+                }
+            }
+        }
+        let specs = &self.pipeline.graph().spec().steps;
+        for (spec, params) in specs.iter().zip(self.pipeline.params()) {
+            if let Some(params) = params {
+                text(&spec.key, "params", params, limits::DATA)?;
+            }
+        }
+        for params in self.pipeline.callback_params() {
+            text(
+                self.pipeline.name(),
+                "callback's params",
+                params,
+                limits::DATA,
+            )?;
+        }
+        if let Some(params) = self.pipeline.own_params() {
+            text(self.pipeline.name(), "params", params, limits::DATA)?;
+        }
+        let word = |what, word: &str, limit| {
+            if word.is_empty() {
+                return Err(Error::Empty {
+                    pipeline: name(),
+                    what,
+                });
+            }
+            text(self.pipeline.name(), what, word, limit)
+        };
+        if let Some(key) = &self.key {
+            word("key", key, limits::KEY)?;
+        }
+        if let Some(actor) = &self.actor {
+            word("actor", actor, ACTOR)?;
+        }
+        if self.tags.len() > TAGS {
+            return Err(Error::TooManyTags {
+                pipeline: name(),
+                count: self.tags.len(),
+                limit: TAGS,
+            });
+        }
+        self.tags.iter().try_for_each(|tag| word("tag", tag, TAG))
+    }
+
+    /// What "the same params" means: those of the pipeline where it has its own, else those of its
+    /// steps and callbacks; the order of keys in an object does not matter.
+    pub(super) fn params_hash(&self) -> Vec<u8> {
+        let mut hash = Sha256::new();
+        let mut add = |json: Option<&str>| {
+            let value: Option<serde_json::Value> =
+                json.and_then(|json| serde_json::from_str(json).ok());
+            let text = value.map_or_else(String::new, |value| value.to_string());
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        };
+        match self.pipeline.own_params() {
+            Some(params) => add(Some(params)),
+            None => {
+                let steps = self.pipeline.graph().spec().steps.iter();
+                for (step, params) in steps.zip(self.pipeline.params()) {
+                    add(Some(&format!("{:?}", step.key)));
+                    add(params.as_deref());
+                }
+                for params in self.pipeline.callback_params() {
+                    add(Some(params));
+                }
+            }
+        }
+        hash.finalize().to_vec()
+    }
+}
+
+/// Text of a bearable length, without the one character that Postgres cannot store.
+fn text(of: &str, what: &'static str, text: &str, limit: usize) -> Result<()> {
+    if text.len() > limit {
+        return Err(Error::TooLarge {
+            of: of.to_owned(),
+            what,
+            size: text.len(),
+            limit,
+        });
+    }
+    if text.contains('\0') || limits::has_nul(text) {
+        return Err(Error::HasNul {
+            of: of.to_owned(),
+            what,
+        });
+    }
+    Ok(())
+}
+
+/// What can be started: a pipeline, the params of a named one, or a [`NewRun`] that says more about
+/// it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a pipeline that can be started",
+    label = "neither a `Pipeline` nor the params of a named one",
+    note = "declare one with `Pipeline::configure(..)?`, or derive `Pipeline` for its params"
+)]
+pub trait IntoRun {
+    /// What a run of it returns.
+    type Output;
+
+    /// The run with its options.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the graph, at once.
+    fn into_run(self) -> Result<NewRun<Self::Output>, Invalid>;
+}
+
+impl<O> IntoRun for NewRun<O> {
+    type Output = O;
+
+    fn into_run(self) -> Result<Self, Invalid> {
+        Ok(self)
+    }
+}
+
+impl<O> IntoRun for Pipeline<O> {
+    type Output = O;
+
+    fn into_run(self) -> Result<NewRun<O>, Invalid> {
+        Ok(NewRun::new(self))
+    }
+}
+
+impl<P: Named> IntoRun for P {
+    type Output = <P::Output as PipelineOutput>::Value;
+
+    fn into_run(self) -> Result<NewRun<Self::Output>, Invalid> {
+        Ok(NewRun::new(self.pipeline()?))
+    }
+}
