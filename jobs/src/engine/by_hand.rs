@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 use super::ends::{End, Verb, storable};
 use super::lines::Reserved;
 use super::link::{self, Link};
-use super::turn::{self, Refused};
+use super::transaction::{Refused, attempt};
+use super::turn;
 use super::{Shared, tick};
 use crate::backend::Claimed;
 use crate::{Error, Result};
@@ -124,7 +125,7 @@ impl ByHand {
     /// What the database said; then nothing was written.
     pub async fn turn(&mut self, ends: Vec<End>, slots: Slots, wait: bool) -> Result<Turn> {
         let mut reserved = self.reserve(slots);
-        let (ends, done) = turn::attempt(&self.shared, &mut self.link, ends, &reserved, wait)
+        let (ends, done) = attempt(&self.shared, &mut self.link, ends, &reserved, wait)
             .await
             .map_err(|refused| match refused {
                 Refused::Error(error) => Error::from(error),

@@ -2,7 +2,7 @@
 //!
 //! | task | what it does |
 //! |---|---|
-//! | [`turn`] | ends attempts in groups, and claims new ones; a second one helps when many wait |
+//! | [`turn`] | ends attempts in groups, and claims new ones (in one [`transaction`]); a second one helps when many wait |
 //! | [`tick`] | turns what is due ready, finds lost leases, tells others of work |
 //! | [`renew`] | renews leases, and stops jobs whose lease is lost |
 //! | [`listen`] | hears of new work |
@@ -21,6 +21,7 @@ mod recover;
 mod renew;
 mod settle;
 mod tick;
+mod transaction;
 mod turn;
 
 use std::collections::{HashMap, HashSet};

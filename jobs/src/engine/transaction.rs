@@ -1,0 +1,329 @@
+//! The transaction of a turn: lock, end, settle, claim, commit.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use sqlx::{Connection as _, PgConnection};
+
+use super::ends::{Came, End, Verb};
+use super::lines::Reserved;
+use super::link::{Link, Trouble};
+use super::probe::Moment;
+use super::{News, Offer, Offered, Shared};
+use crate::Input;
+use crate::backend::Claimed;
+
+/// What a committed turn came to.
+#[derive(Default)]
+pub(super) struct Done {
+    pub(super) stale: HashSet<usize>,
+    pub(super) failed: HashSet<usize>,
+    pub(super) held: Vec<End>,
+    pub(super) claimed: Vec<Claimed>,
+    /// How many of the slots of each line were claimed for, and what came last where all were filled.
+    pub(super) asked: Vec<Asked>,
+    pub(super) queues: Vec<String>,
+    pub(super) news: Vec<News>,
+}
+
+/// What a claim asked of a line, and what came.
+pub(super) struct Asked {
+    /// Which of the reserved lines.
+    pub(super) at: usize,
+    pub(super) count: usize,
+    /// Priority and waiting time of the last, where as many came as were asked for.
+    pub(super) last: Option<(i16, Duration)>,
+}
+
+/// Why a turn was not committed, or may not have been.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Nothing was written.
+    Error(sqlx::Error),
+    /// The answer to the commit of this transaction was lost, and with it whether these are ours.
+    Unknown(String, Vec<Claimed>),
+}
+
+impl From<sqlx::Error> for Refused {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// One transaction: lock, end, settle, claim, commit.
+pub(super) async fn attempt(
+    shared: &Shared,
+    link: &mut Link,
+    ends: Vec<End>,
+    reserved: &[Reserved],
+    wait: bool,
+) -> Result<(Vec<End>, Done), Refused> {
+    let connection = link.try_get().await?;
+    let mut tx = connection.begin().await?;
+    let (mut ends, held) = lock(shared, &mut tx, ends, wait).await?;
+    let mut done = Done {
+        held,
+        ..Done::default()
+    };
+    let mut xid = None;
+    if !ends.is_empty() {
+        xid = end(shared, &mut tx, &mut ends, &mut done).await?;
+        settle(shared, &mut tx, &ends, &offer(shared, reserved), &mut done).await?;
+        seat(shared, reserved, &mut done.claimed);
+    }
+    claim(shared, &mut tx, reserved, &mut done).await?;
+    if !ends.is_empty() {
+        shared.probe(Moment::BeforeCommit, ends.len()).await;
+    }
+    match (tx.commit().await, xid) {
+        (Ok(()), _) => {
+            if !ends.is_empty() {
+                shared.probe(Moment::AfterCommit, ends.len()).await;
+            }
+            Ok((ends, done))
+        }
+        (Err(error), Some(xid)) if Trouble::of(&error) == Trouble::Server => {
+            tracing::warn!(%error, "the answer to a commit was lost");
+            Err(Refused::Unknown(xid, done.claimed))
+        }
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
+async fn lock(
+    shared: &Shared,
+    tx: &mut PgConnection,
+    ends: Vec<End>,
+    wait: bool,
+) -> Result<(Vec<End>, Vec<End>), sqlx::Error> {
+    let mut may_go = vec![true; ends.len()];
+    for settle in &shared.settle {
+        let concerned: Vec<usize> = (0..ends.len())
+            .filter(|at| settle.row(&ends[*at]).is_some())
+            .collect();
+        if concerned.is_empty() {
+            continue;
+        }
+        let theirs: Vec<&End> = concerned.iter().map(|at| &ends[*at]).collect();
+        let answers = settle.lock(&mut *tx, &theirs, wait).await?;
+        for (at, answer) in concerned.into_iter().zip(answers) {
+            may_go[at] &= answer;
+        }
+    }
+    let (mut go, mut held) = (Vec::with_capacity(ends.len()), Vec::new());
+    for (mut end, may_go) in ends.into_iter().zip(may_go) {
+        if may_go {
+            go.push(end);
+        } else {
+            end.held_since.get_or_insert_with(Instant::now);
+            held.push(end);
+        }
+    }
+    // In the order of ids: two who end the same jobs meet in one direction.
+    go.sort_unstable_by_key(|end| end.id);
+    Ok((go, held))
+}
+
+async fn end(
+    shared: &Shared,
+    tx: &mut PgConnection,
+    ends: &mut [End],
+    done: &mut Done,
+) -> Result<Option<String>, sqlx::Error> {
+    let column = |of: fn(&End) -> i64| ends.iter().map(of).collect::<Vec<i64>>();
+    let verbs: Vec<i16> = ends.iter().map(|end| end.verb as i16).collect();
+    let classes: Vec<Option<&str>> = ends.iter().map(|end| Some(end.error()?.0)).collect();
+    let messages: Vec<Option<&str>> = ends.iter().map(|end| Some(end.error()?.1)).collect();
+    let row = sqlx::query_file!(
+        "src/sql/end.sql",
+        &column(|end| end.id),
+        &column(|end| end.token),
+        &verbs,
+        &column(|end| i64::try_from(end.wait.as_millis()).unwrap_or(i64::MAX)),
+        &classes as &[Option<&str>],
+        &messages as &[Option<&str>],
+        shared.settings.keep_succeeded,
+        i64::try_from(shared.settings.unknown_after.as_millis()).unwrap_or(i64::MAX),
+    )
+    .fetch_one(tx)
+    .await?;
+    let positions = |ords: Option<Vec<i32>>| {
+        ords.unwrap_or_default()
+            .into_iter()
+            .filter_map(|ord| usize::try_from(ord - 1).ok())
+            .collect::<HashSet<usize>>()
+    };
+    done.stale = positions(row.stale);
+    // Some fail only in the database, which then says why.
+    let said = row
+        .classes
+        .into_iter()
+        .flatten()
+        .zip(row.messages.into_iter().flatten());
+    for (ord, said) in row.failed.iter().flatten().zip(said) {
+        if let (Some(end), (Some(class), Some(message))) = (
+            usize::try_from(ord - 1)
+                .ok()
+                .and_then(|at| ends.get_mut(at)),
+            said,
+        ) {
+            end.error = Some((class, message));
+        }
+    }
+    done.failed = positions(row.failed);
+    Ok(row.xid)
+}
+
+/// What this worker can start at once.
+fn offer(shared: &Shared, reserved: &[Reserved]) -> Offer {
+    let lines = reserved
+        .iter()
+        .filter_map(|reserved| {
+            let line = &shared.lines[reserved.line];
+            Some(Offered {
+                pattern: line.pattern.clone(),
+                free: i32::try_from(reserved.permits.num_permits()).unwrap_or(i32::MAX),
+                floor: line.floor()?,
+            })
+        })
+        .collect();
+    Offer {
+        worker: shared.worker(),
+        lines,
+        kinds: shared.kinds.clone(),
+    }
+}
+
+/// Gives what was handed over its place in one of the reserved lines.
+fn seat(shared: &Shared, reserved: &[Reserved], started: &mut [Claimed]) {
+    let mut left: Vec<usize> = reserved
+        .iter()
+        .map(|reserved| reserved.permits.num_permits())
+        .collect();
+    for job in started {
+        let free = (0..reserved.len())
+            .find(|at| left[*at] > 0 && shared.lines[reserved[*at].line].matches(&job.queue));
+        if let Some(at) = free {
+            left[at] -= 1;
+            job.line = i32::try_from(at + 1).unwrap_or(0);
+        }
+    }
+}
+
+async fn settle(
+    shared: &Shared,
+    tx: &mut PgConnection,
+    ends: &[End],
+    offer: &Offer,
+    done: &mut Done,
+) -> Result<(), sqlx::Error> {
+    for settle in &shared.settle {
+        let theirs: Vec<(&End, Came)> = ends
+            .iter()
+            .enumerate()
+            .filter(|(at, end)| !done.stale.contains(at) && settle.row(end).is_some())
+            .map(|(at, end)| (end, came(end, done.failed.contains(&at))))
+            .collect();
+        if !theirs.is_empty() {
+            let settled = settle.settle(&mut *tx, &theirs, offer).await?;
+            done.queues.extend(settled.queues);
+            done.news.extend(settled.news);
+            done.claimed.extend(settled.started);
+        }
+    }
+    Ok(())
+}
+
+fn came(end: &End, failed: bool) -> Came {
+    match end.verb {
+        _ if failed => Came::Failed,
+        Verb::Succeed => Came::Succeeded,
+        _ => Came::Back,
+    }
+}
+
+/// Fills the slots that are left of the lines that may have work.
+async fn claim(
+    shared: &Shared,
+    tx: &mut PgConnection,
+    reserved: &[Reserved],
+    done: &mut Done,
+) -> Result<(), sqlx::Error> {
+    let seated = |at: usize| {
+        let line = i32::try_from(at + 1).unwrap_or(0);
+        done.claimed.iter().filter(|job| job.line == line).count()
+    };
+    done.asked = (0..reserved.len())
+        .filter(|at| reserved[*at].claims)
+        .map(|at| Asked {
+            at,
+            count: reserved[at]
+                .permits
+                .num_permits()
+                .saturating_sub(seated(at)),
+            last: None,
+        })
+        .filter(|asked| asked.count > 0)
+        .collect();
+    if done.asked.is_empty() {
+        return Ok(());
+    }
+    let patterns: Vec<&str> = done
+        .asked
+        .iter()
+        .map(|asked| shared.lines[reserved[asked.at].line].pattern.as_str())
+        .collect();
+    let limits: Vec<i32> = done
+        .asked
+        .iter()
+        .map(|asked| i32::try_from(asked.count).unwrap_or(i32::MAX))
+        .collect();
+    let rows = sqlx::query_file!(
+        "src/sql/claim.sql",
+        shared.worker(),
+        &patterns as &[&str],
+        &limits,
+        shared.settings.only.as_deref(),
+        shared.takes_steps(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let mut claimed = Vec::with_capacity(rows.len());
+    for row in rows {
+        let at = usize::try_from(row.line - 1).ok();
+        let Some(asked) = at.and_then(|at| done.asked.get_mut(at)) else {
+            continue;
+        };
+        let waited = Duration::from_millis(u64::try_from(row.waited_ms).unwrap_or(0));
+        let last = asked.last.get_or_insert((row.priority, waited));
+        *last = (last.0.min(row.priority), last.1.min(waited));
+        claimed.push(Claimed {
+            line: i32::try_from(asked.at + 1).unwrap_or(0),
+            id: row.id,
+            token: row.token,
+            queue: row.queue,
+            kind: row.kind,
+            attempt: row.attempt,
+            attempts: row.attempts,
+            priority: row.priority,
+            run_at: row.run_at,
+            waited_ms: row.waited_ms,
+            lease_ms: row.lease_ms,
+            batch: row.batch,
+            args: row.args,
+            input: row.input.map_or(Input::None, Input::Json),
+            options: row.options,
+        });
+    }
+    for asked in &mut done.asked {
+        let line = i32::try_from(asked.at + 1).unwrap_or(0);
+        let came = claimed.iter().filter(|job| job.line == line).count();
+        asked.last = asked.last.filter(|_| came >= asked.count);
+    }
+    for load in &shared.load {
+        load.load(&mut *tx, &mut claimed).await?;
+    }
+    claimed.sort_by(|a, b| (b.priority, a.run_at, a.id).cmp(&(a.priority, b.run_at, b.id)));
+    done.claimed.extend(claimed);
+    Ok(())
+}
