@@ -364,12 +364,13 @@ declare
     v_over bigint[];
 begin
     with counted as (
+        -- What has ended comes before what has started: that is how the events are numbered.
         select e.run, coalesce(e.run = any (p_halted), false) as halts,
                count(*) filter (where e.part = 1)::integer as ended,
                count(*) filter (where e.part = 2)::integer as started,
-               array_agg(e.no order by e.part, e.ord) filter (where e.part < 3) as nos,
-               array_agg(e.code order by e.part, e.ord) filter (where e.part < 3) as codes,
-               array_agg(e.attempt order by e.part, e.ord) filter (where e.part < 3) as attempts
+               array_agg(e.no) filter (where e.part < 3) as nos,
+               array_agg(e.code) filter (where e.part < 3) as codes,
+               array_agg(e.attempt) filter (where e.part < 3) as attempts
         from (
             select 1 as part, e.ord, e.run, e.no, e.code, e.attempt
             from unnest(p_runs, p_nos, p_codes, p_attempts) with ordinality
@@ -379,6 +380,7 @@ begin
             from unnest(p_go_runs, p_go_nos) with ordinality as e (run, no, ord)
             union all
             select 3, null, e.run, null, null, null from unnest(p_also) as e (run)
+            order by 3, 1, 2
         ) as e
         group by e.run
     ), moved as (
@@ -407,7 +409,7 @@ begin
                   c.attempts
     ), told as (
         insert into pipeline.events (run, no, at, step, attempt, status)
-        select m.id, m.base + row_number() over (partition by m.id order by e.ord), v_now, e.no,
+        select m.id, m.base + e.ord, v_now, e.no,
                e.attempt,
                case e.code when 0 then 'succeeded' when 1 then 'halted' when 2 then 'skipped_by_branch'
                            when 3 then 'failed' when 4 then 'failed' when 5 then 'skipped'

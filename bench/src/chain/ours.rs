@@ -73,7 +73,7 @@ pub(super) async fn run(pool: &PgPool, runs: u64) -> Result<Measured> {
         if over {
             break;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let seconds = start.elapsed().as_secs_f64();
     let _ = stop.send(());

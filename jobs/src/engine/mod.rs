@@ -116,6 +116,8 @@ pub(crate) struct Shared {
     signal: Notify,
     /// Wakes the tick.
     tick_now: Notify,
+    /// Others are to hear something, now.
+    news_now: Notify,
     /// Tells the tick that something is due earlier than it thinks.
     due_changed: Notify,
     /// Nothing more is claimed.
@@ -167,6 +169,7 @@ impl Shared {
             started: AtomicBool::new(false),
             signal: Notify::new(),
             tick_now: Notify::new(),
+            news_now: Notify::new(),
             due_changed: Notify::new(),
             stopping: CancellationToken::new(),
             closing: CancellationToken::new(),
@@ -310,7 +313,7 @@ impl Shared {
         all.extend(news);
         if all.len() > before {
             drop(all);
-            self.tick_now.notify_one();
+            self.news_now.notify_one();
         }
     }
 

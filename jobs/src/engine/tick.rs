@@ -52,27 +52,35 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
         .iter()
         .map(|line| line.pattern.clone())
         .collect();
+    // When the next tick is due; at once where there is none. News do not wait for it.
+    let mut next: Option<Instant> = None;
     while !shared.drained.is_cancelled() {
         let outcome = async {
             let connection = link.try_get().await?;
             announce(&shared, connection).await?;
-            if shared.stopping.is_cancelled() {
-                return Ok(None);
+            let now = Instant::now();
+            match next {
+                Some(at) if now < at => return Ok(at),
+                _ if shared.stopping.is_cancelled() => return Ok(now + shared.settings.poll),
+                _ => {}
             }
-            tick(&shared, connection, &patterns).await
+            let due = tick(&shared, connection, &patterns).await?;
+            let poll = shared.settings.poll;
+            Ok(Instant::now() + due.map_or(poll, |due| due.min(poll)))
         };
         let outcome = tokio::select! {
             outcome = limited(outcome) => outcome,
             () = overdue(&shared) => Err(sqlx::Error::PoolTimedOut),
         };
         match outcome {
-            Ok(due) => {
+            Ok(at) => {
                 link.good();
-                wait(&shared, due).await;
+                next = wait(&shared, at).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "the database does not answer; trying again");
                 link.bad(&shared.drained).await;
+                next = None;
             }
         }
     }
@@ -85,24 +93,24 @@ async fn overdue(shared: &Shared) {
     tokio::time::sleep(GOODBYE).await;
 }
 
-/// Until something is due, but never longer than the poll: it covers every notification that was
-/// never sent or never heard.
-async fn wait(shared: &Shared, due: Option<Duration>) {
-    let until =
-        Instant::now() + due.map_or(shared.settings.poll, |due| due.min(shared.settings.poll));
+/// Until the tick is due, which is never later than the poll: it covers every notification that was
+/// never sent or never heard. Where there are news before that, returns when it will be.
+async fn wait(shared: &Shared, at: Instant) -> Option<Instant> {
     loop {
         let local = *shared.next_due.lock();
-        let until = local.map_or(until, |local| local.min(until));
+        let until = local.map_or(at, |local| local.min(at));
         let pause = until.saturating_duration_since(Instant::now());
         tokio::select! {
             () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => break,
             () = shared.tick_now.notified() => break,
             () = shared.drained.cancelled() => break,
+            () = shared.news_now.notified() => return Some(until),
             () = shared.due_changed.notified() => {}
         }
     }
     // What is due later than now will be found by the tick that follows.
     shared.next_due.lock().take();
+    None
 }
 
 /// One statement; returns when the next job is due.
