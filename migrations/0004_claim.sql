@@ -12,6 +12,7 @@ language plpgsql
 -- The plan is always the same walk along an index, whatever the statistics of the moment say.
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
 set enable_mergejoin to off set enable_sort to on
+set plan_cache_mode to force_generic_plan
 as $$
 #variable_conflict use_column
 declare
@@ -63,6 +64,7 @@ end $$;
 create function pipeline.next_priority_v1(p_queues text[], p_below integer) returns integer
 language sql stable
 set enable_seqscan to off set enable_bitmapscan to off
+set plan_cache_mode to force_generic_plan
 as $$
     select max(head.priority) from unnest(p_queues) as queue (name)
     cross join lateral (
@@ -78,6 +80,7 @@ $$;
 create function pipeline.ready_queues_v1(p_pattern text) returns text[]
 language plpgsql stable
 set enable_seqscan to off set enable_bitmapscan to off
+set plan_cache_mode to force_generic_plan
 as $$
 declare
     v_prefix text := left(p_pattern, -1);

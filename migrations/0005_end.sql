@@ -12,6 +12,7 @@ create function pipeline.end_v1(
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
 set enable_mergejoin to off
+set plan_cache_mode to force_generic_plan
 as $$
 declare
     v_now timestamptz := pipeline.now();

@@ -7,12 +7,15 @@ create function pipeline.start_v1(
     p_hashes bytea[], p_keys text[], p_actors text[], p_tags json[], p_rerun_of bigint[],
     p_pending boolean[], p_steps json[]
 ) returns table (ord bigint, id bigint, found boolean)
-language plpgsql as $$
+language plpgsql
+set plan_cache_mode to force_generic_plan
+as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := pipeline.now();
     v_graph pipeline.graphs;
     v_new bigint[];
+    v_is_new boolean[];         -- of each run
     v_keyed record;
     v_there record;
     v_queue text;
@@ -40,6 +43,14 @@ begin
         returning runs.id
     )
     select coalesce(array_agg(fresh.id), '{}') into v_new from fresh;
+    -- All, or none where they were sent before: then nobody goes through the list.
+    select array_agg(r.key is null and (v_new <> '{}')
+                     and (cardinality(v_new) = r.unkeyed or r.id = any (v_new)) order by r.ord)
+    into v_is_new
+    from (
+        select r.*, count(*) filter (where r.key is null) over () as unkeyed
+        from unnest(p_ids, p_keys) with ordinality as r (id, key, ord)
+    ) as r;
     return query
     select r.ord, r.id, null::boolean
     from unnest(p_ids, p_keys) with ordinality as r (id, key, ord) where r.key is null;
@@ -68,7 +79,7 @@ begin
                     v_keyed.key, v_keyed.hash)
             on conflict do nothing;
             if found then
-                v_new := v_new || v_keyed.id;
+                v_is_new[v_keyed.ord] := true;
                 return query values (v_keyed.ord, v_keyed.id, null::boolean);
                 exit;
             end if;
@@ -84,7 +95,7 @@ begin
             -- It was deleted between the two statements: its key is free again.
         end loop;
     end loop;
-    if v_new = '{}' then
+    if true <> all (v_is_new) then
         return;
     end if;
 
@@ -94,18 +105,22 @@ begin
            end::pipeline.step_status,
            case when n.waits = 0 and not s.pending then v_now end, s.params
     from (
-        select p_ids[(e.at - 1) / v_graph.size + 1] as run,
-               p_pending[(e.at - 1) / v_graph.size + 1] as pending,
-               ((e.at - 1) % v_graph.size)::integer as no, e.params
+        select p_ids[r.at] as run, p_pending[r.at] as pending, r.no, e.params
         from unnest(p_steps) with ordinality as e (params, at)
+        cross join lateral (
+            select ((e.at - 1) / v_graph.size + 1)::integer as at,
+                   ((e.at - 1) % v_graph.size)::integer as no
+        ) as r
+        where v_is_new[r.at]
     ) as s
-    join pipeline.nodes n on n.graph = p_graph and n.no = s.no
-    where s.run = any (v_new);
+    cross join lateral (
+        select n.waits from pipeline.nodes n where n.graph = p_graph and n.no = s.no offset 0
+    ) as n;
 
     insert into pipeline.events (run, no, at, status)
     select r.id, 1, v_now, case when r.pending then 'pending' else 'running' end
-    from unnest(p_ids, p_history, p_pending) as r (id, history, pending)
-    where r.history > 0 and r.id = any (v_new);
+    from unnest(p_ids, p_history, p_pending, v_is_new) as r (id, history, pending, is_new)
+    where r.history > 0 and r.is_new;
 
     insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
                                lease_ms, args)
@@ -113,9 +128,9 @@ begin
            case when n.delay_ms > 0 then 'later' else 'ready' end::pipeline.job_status,
            v_now + n.delay_ms * interval '1 ms', v_now, n.job, n.queue, n.priority, n.attempts,
            n.lease_ms, 'null'
-    from unnest(p_ids, p_pending) as r (id, pending)
+    from unnest(p_ids, p_pending, v_is_new) as r (id, pending, is_new)
     join pipeline.nodes n on n.graph = p_graph and n.waits = 0
-    where not r.pending and r.id = any (v_new);
+    where r.is_new and not r.pending;
     if not found then
         return;
     end if;

@@ -21,9 +21,11 @@ create function pipeline.advance_v1(
 )
 language plpgsql
 -- The plan is always a walk along primary keys from what has ended, whatever the statistics say; also
--- in what is called from here. `offset 0` keeps a lookup whole, and `ctid` finds what it has found.
+-- in what is called from here; and it is made once: for a few ends, making it costs more than they
+-- do. `offset 0` keeps a lookup whole, and `ctid` finds what it has found.
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
-set enable_mergejoin to off set jit to off
+set enable_mergejoin to off set enable_memoize to off set jit to off
+set plan_cache_mode to force_generic_plan
 as $$
 declare
     v_now timestamptz := pipeline.now();
@@ -311,25 +313,23 @@ declare
 begin
     with released as (
         select pipeline.step_id(e.run, e.no) as id, n.job, n.queue, n.priority, n.attempts,
-               n.lease_ms, n.delay_ms, offer.line, offer.free
+               n.lease_ms, n.delay_ms, offer.line
         from unnest(p_runs, p_nos, p_graphs) as e (run, no, graph)
         cross join lateral (
             select n.* from pipeline.nodes n where n.graph = e.graph and n.no = e.no offset 0
         ) as n
-        left join lateral (
-            select o.line, o.free
+        cross join lateral (
+            select min(o.line)::integer as line
             from unnest(p_patterns, p_free, p_floors) with ordinality as o (pattern, free, floor, line)
             where o.free > 0 and n.delay_ms = 0 and n.priority >= o.floor and n.job = any (p_kinds)
               and (n.queue = o.pattern
                    or right(o.pattern, 1) = '*' and starts_with(n.queue, left(o.pattern, -1)))
               and n.queue <> all (v_paused)
-            order by o.line
-            limit 1
-        ) as offer on true
+        ) as offer
     ), placed as (
         select r.*, r.line is not null
-                    and row_number() over (partition by r.line order by r.priority desc, r.id) <= r.free
-                    as here
+                    and row_number() over (partition by r.line order by r.priority desc, r.id)
+                        <= p_free[r.line] as here
         from released r
     ), put as (
         insert into pipeline.jobs (id, status, token, attempt, worker, lease_until, run_at, created_at,
@@ -409,15 +409,16 @@ begin
                   c.attempts
     ), told as (
         insert into pipeline.events (run, no, at, step, attempt, status)
-        select m.id, m.base + e.ord, v_now, e.no,
-               e.attempt,
+        select e.run, e.base + e.ord, v_now, e.no, e.attempt,
                case e.code when 0 then 'succeeded' when 1 then 'halted' when 2 then 'skipped_by_branch'
                            when 3 then 'failed' when 4 then 'failed' when 5 then 'skipped'
                            when 6 then 'cancelled' else 'enqueued' end
-        from moved m
-        cross join lateral unnest(m.nos, m.codes, m.attempts) with ordinality
-             as e (no, code, attempt, ord)
-        where m.history >= case when e.code is null then 3 else 2 end
+        from (
+            select m.id as run, m.history, m.base, generate_series(1, cardinality(m.nos)) as ord,
+                   unnest(m.nos) as no, unnest(m.codes) as code, unnest(m.attempts) as attempt
+            from moved m where m.history >= 2
+        ) as e
+        where e.code is not null or e.history >= 3
         union all
         select m.id, m.events, v_now, null, null, m.status::text
         from moved m where m.over and m.history >= 1

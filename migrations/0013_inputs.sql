@@ -11,7 +11,8 @@ create function pipeline.inputs_v1(p_ids bigint[]) returns table (
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
-set enable_mergejoin to off set jit to off
+set enable_mergejoin to off set enable_memoize to off set jit to off
+set plan_cache_mode to force_generic_plan
 as $$
 #variable_conflict use_column
 begin
@@ -32,13 +33,11 @@ begin
         select s.params, s.cause from pipeline.steps s where s.run = r.id and s.no = n.no offset 0
     ) as s
     left join lateral (
-        select array_agg(element.takes order by element.pos) as takes,
-               array_agg(element.output order by element.pos) as outputs,
-               array_agg(element.failed order by element.pos) as failed,
-               array_agg(element.error_class order by element.pos) as classes,
-               array_agg(element.error_message order by element.pos) as messages
+        select array_agg(element.takes) as takes, array_agg(element.output) as outputs,
+               array_agg(element.failed) as failed, array_agg(element.error_class) as classes,
+               array_agg(element.error_message) as messages
         from (
-            select d.pos, d.takes::text as takes, up.output::text as output, up.error_class,
+            select d.takes::text as takes, up.output::text as output, up.error_class,
                    up.error_message,
                    case when up.status = 'failed' then (
                        select node.key from pipeline.nodes node
@@ -51,6 +50,7 @@ begin
             ) as up
             where d.graph = r.graph and d.down = n.no and d.takes <> 'order'
               and (not n.is_any or d.up = s.cause)
+            order by d.pos
         ) as element
     ) as given on n.waits > 0;
 end $$;
