@@ -227,9 +227,15 @@ impl Shared {
             ends.len()
         };
         self.signal.notify_one();
-        if waiting >= turn::MANY {
+        if self.are_many(waiting) {
             self.many.notify_one();
         }
+    }
+
+    /// Whether so many ends wait that a second connection helps. A few are better off in one group, and
+    /// so is a small part of all that are on their way.
+    fn are_many(&self, waiting: usize) -> bool {
+        waiting >= turn::MANY.max(self.uncommitted() / turn::SHARE)
     }
 
     /// Ends that another transaction keeps from being written join the next turn.

@@ -28,15 +28,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// So long do ends that others hold up wait for company before they are tried again.
 const BREATH: Duration = Duration::from_millis(5);
 
-/// So many ends must wait before a second connection helps: few are better off in one group.
-pub(super) const MANY: usize = 200;
+/// So many ends, and this share of all that are not committed, must wait before a second connection
+/// helps.
+pub(super) const MANY: usize = 25;
+pub(super) const SHARE: usize = 5;
 
 pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
     loop {
         if shared.is_held_up() {
             let _ = tokio::time::timeout(BREATH, shared.signal.notified()).await;
         }
-        let (ends, alone) = next_ends(&shared, 0);
+        let (ends, alone) = next_ends(&shared, |_| true);
         let reserved = if alone {
             Vec::new()
         } else {
@@ -62,7 +64,7 @@ pub(crate) async fn assist(shared: Arc<Shared>, mut link: Link) {
             () = shared.drained.cancelled() => return,
         }
         loop {
-            let (ends, alone) = next_ends(&shared, MANY);
+            let (ends, alone) = next_ends(&shared, |waiting| shared.are_many(waiting));
             if ends.is_empty() {
                 break;
             }
@@ -92,9 +94,9 @@ async fn see_through(
 }
 
 /// The next group: all that have gathered, or those of one held row alone.
-fn next_ends(shared: &Shared, at_least: usize) -> (Vec<End>, bool) {
+fn next_ends(shared: &Shared, enough: impl Fn(usize) -> bool) -> (Vec<End>, bool) {
     let mut waiting = shared.ends.lock();
-    if waiting.len() < at_least {
+    if !enough(waiting.len()) {
         return (Vec::new(), false);
     }
     let (ends, alone) = take_ends(shared, &mut waiting);
