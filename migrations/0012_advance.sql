@@ -39,6 +39,7 @@ declare
     v_attempt smallint[];       -- the one that ended it; none for what did not end by itself
     v_halted bigint[];
     v_next record;
+    v_finished record;
 begin
     with ended as (
         update pipeline.steps s
@@ -143,11 +144,14 @@ begin
         from skipped;
     end if;
 
-    select s.* into v_next from pipeline.spread_v1(v_run, v_no, v_graph, v_code, v_arm) as s;
-    select f.queues, f.started, f.tokens, f.over into queues, started, tokens, over
-    from pipeline.finish_v1(v_next.all_run, v_next.all_no, v_next.all_code, v_attempt, v_next.go_run,
-                            v_next.go_no, v_next.go_graph, v_halted, '{}', p_worker, p_patterns, p_free,
-                            p_floors, p_kinds) as f;
+    v_next := pipeline.spread_v1(v_run, v_no, v_graph, v_code, v_arm);
+    v_finished := pipeline.finish_v1(v_next.all_run, v_next.all_no, v_next.all_code, v_attempt,
+                                     v_next.go_run, v_next.go_no, v_next.go_graph, v_halted, '{}',
+                                     p_worker, p_patterns, p_free, p_floors, p_kinds);
+    queues := v_finished.queues;
+    started := v_finished.started;
+    tokens := v_finished.tokens;
+    over := v_finished.over;
 end $$;
 
 -- From what has ended to what comes after it, until nothing more is decided. All are the steps that
@@ -176,7 +180,7 @@ begin
     go_graph := '{}';
     while v_run <> '{}' loop
         -- Arms that were not chosen.
-        if exists (select from unnest(v_arm) as arm where arm is not null) then
+        if num_nonnulls(variadic v_arm) > 0 then
             with left_out as (
                 update pipeline.steps s
                 set status = 'skipped_by_branch', ended_at = v_now, cause = a.branch,

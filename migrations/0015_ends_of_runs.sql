@@ -11,13 +11,16 @@ create function pipeline.finish_v1(
 language plpgsql as $$
 declare
     v_over bigint[];
+    v_enqueued record;
     v_chain record;
     v_begun record;
 begin
     if p_go_runs <> '{}' then
-        select e.queues, e.started, e.tokens into queues, started, tokens
-        from pipeline.enqueue_steps_v1(p_go_runs, p_go_nos, p_go_graphs, p_worker, p_patterns, p_free,
-                                       p_floors, p_kinds) as e;
+        v_enqueued := pipeline.enqueue_steps_v1(p_go_runs, p_go_nos, p_go_graphs, p_worker, p_patterns,
+                                                p_free, p_floors, p_kinds);
+        queues := v_enqueued.queues;
+        started := v_enqueued.started;
+        tokens := v_enqueued.tokens;
     end if;
     v_over := pipeline.count_ends_v1(p_runs, p_nos, p_codes, p_attempts, p_go_runs, p_go_nos, p_halted,
                                      p_also);

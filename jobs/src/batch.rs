@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgConnection;
 
 use crate::engine::{Came, End, Offer, Settle, Settled};
 use crate::enqueue::{Columns, Enqueued, IntoNewJob, NewJob, insert};
-use crate::{Error, Perform, Result};
+use crate::{Client, Error, Perform, Result};
 
 /// What a batch's callback is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ impl BatchInput for () {}
 #[derive(Debug)]
 #[must_use = "a batch is created by `jobs` or `open`"]
 pub struct NewBatch<'a> {
-    pool: &'a PgPool,
+    client: &'a Client,
     callback: Option<NewJob>,
 }
 
@@ -53,9 +53,9 @@ struct Callback<'a> {
 }
 
 impl<'a> NewBatch<'a> {
-    pub(crate) fn new(pool: &'a PgPool) -> Self {
+    pub(crate) fn new(client: &'a Client) -> Self {
         Self {
-            pool,
+            client,
             callback: None,
         }
     }
@@ -89,7 +89,8 @@ impl<'a> NewBatch<'a> {
         I: IntoIterator<Item: IntoNewJob>,
     {
         let columns = columns(jobs)?;
-        let mut tx = self.pool.begin().await?;
+        self.client.look_for(columns.kinds());
+        let mut tx = self.client.pool().begin().await?;
         let batch = self.create(&mut tx).await?;
         let added = insert(&mut tx, columns, Some(batch.id)).await?;
         let finished =
@@ -107,7 +108,7 @@ impl<'a> NewBatch<'a> {
     ///
     /// A mistake in the callback, before anything is written.
     pub async fn open(self) -> Result<Batch> {
-        let mut connection = self.pool.acquire().await?;
+        let mut connection = self.client.pool().acquire().await?;
         self.create(&mut connection).await
     }
 
@@ -121,7 +122,7 @@ impl<'a> NewBatch<'a> {
             .await?;
         Ok(Batch {
             id,
-            pool: self.pool.clone(),
+            client: self.client.clone(),
         })
     }
 }
@@ -177,7 +178,7 @@ async fn wake(connection: &mut PgConnection, queues: Option<Vec<String>>) -> Res
 #[derive(Debug, Clone)]
 pub struct Batch {
     id: i64,
-    pool: PgPool,
+    client: Client,
 }
 
 /// Where a batch stands.
@@ -213,7 +214,8 @@ impl Batch {
         I: IntoIterator<Item: IntoNewJob>,
     {
         let columns = columns(jobs)?;
-        let mut tx = self.pool.begin().await?;
+        self.client.look_for(columns.kinds());
+        let mut tx = self.client.pool().begin().await?;
         let state = self.lock(&mut tx).await?;
         if state.sealed {
             return Err(Error::BatchClosed {
@@ -236,7 +238,7 @@ impl Batch {
     ///
     /// When the database refuses.
     pub async fn seal(&self) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.client.pool().begin().await?;
         self.lock(&mut tx).await?;
         let finished = sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id, 0, true)
             .fetch_one(&mut *tx)
@@ -253,7 +255,7 @@ impl Batch {
     /// When the database cannot be asked.
     pub async fn state(&self) -> Result<BatchState> {
         let row = sqlx::query_file_as!(BatchState, "src/sql/batch_state.sql", self.id)
-            .fetch_optional(&self.pool)
+            .fetch_optional(self.client.pool())
             .await?;
         row.ok_or(Error::NotFound {
             what: "batch",

@@ -1,10 +1,13 @@
 //! The application's side of the queue.
 
+use std::sync::Arc;
+
 use sqlx::{PgConnection, PgPool};
 
 use crate::Result;
 use crate::batch::NewBatch;
 use crate::enqueue::{Enqueue, Enqueued, IntoNewJob, Target, insert_into};
+use crate::known::Known;
 
 /// The application's side: enqueues jobs, and looks after them.
 ///
@@ -34,12 +37,14 @@ use crate::enqueue::{Enqueue, Enqueued, IntoNewJob, Target, insert_into};
 #[derive(Debug, Clone)]
 pub struct Client {
     pool: PgPool,
+    known: Arc<Known>,
 }
 
 impl Client {
     /// A client on a pool of yours.
     pub fn new(pool: PgPool) -> Self {
-        Self { pool }
+        let known = Known::new(pool.clone());
+        Self { pool, known }
     }
 
     /// A client on a pool of its own.
@@ -69,6 +74,7 @@ impl Client {
     pub fn enqueue(&self, job: impl IntoNewJob) -> Enqueue<'_> {
         Enqueue {
             target: Target::Pool(&self.pool),
+            known: Arc::clone(&self.known),
             job: job.into_new_job(),
         }
     }
@@ -78,6 +84,7 @@ impl Client {
     pub fn enqueue_in<'a>(&self, tx: &'a mut PgConnection, job: impl IntoNewJob) -> Enqueue<'a> {
         Enqueue {
             target: Target::Connection(tx),
+            known: Arc::clone(&self.known),
             job: job.into_new_job(),
         }
     }
@@ -92,7 +99,7 @@ impl Client {
         I: IntoIterator<Item: IntoNewJob>,
     {
         let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
-        insert_into(Target::Pool(&self.pool), jobs, None).await
+        insert_into(Target::Pool(&self.pool), &self.known, jobs).await
     }
 
     /// The same inside a transaction of yours.
@@ -105,11 +112,17 @@ impl Client {
         I: IntoIterator<Item: IntoNewJob>,
     {
         let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
-        insert_into(Target::Connection(tx), jobs, None).await
+        insert_into(Target::Connection(tx), &self.known, jobs).await
     }
 
     /// A batch: jobs that finish as one.
     pub fn batch(&self) -> NewBatch<'_> {
-        NewBatch::new(&self.pool)
+        NewBatch::new(self)
+    }
+
+    /// Warns, soon, of those of these job types that no live worker knows.
+    #[doc(hidden)]
+    pub fn look_for<'k>(&self, kinds: impl IntoIterator<Item = &'k str>) {
+        self.known.look_for(kinds);
     }
 }

@@ -1,6 +1,7 @@
 //! Enqueueing: alone, in the caller's transaction, in bulk; from the same types in each case.
 
 use std::future::IntoFuture;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -8,6 +9,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
+use crate::known::Known;
 use crate::{Backoff, Error, NoInput, Perform, Result, limits};
 
 /// A job on its way into the queue, and what is different about it.
@@ -240,6 +242,7 @@ pub(crate) enum Target<'a> {
 #[must_use = "a job is enqueued when this is awaited"]
 pub struct Enqueue<'a> {
     pub(crate) target: Target<'a>,
+    pub(crate) known: Arc<Known>,
     pub(crate) job: NewJob,
 }
 
@@ -282,7 +285,7 @@ impl<'a> IntoFuture for Enqueue<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let enqueued = insert_into(self.target, vec![self.job], None).await?;
+            let enqueued = insert_into(self.target, &self.known, vec![self.job]).await?;
             enqueued
                 .first()
                 .copied()
@@ -293,15 +296,14 @@ impl<'a> IntoFuture for Enqueue<'a> {
 
 pub(crate) async fn insert_into(
     target: Target<'_>,
+    known: &Arc<Known>,
     jobs: Vec<NewJob>,
-    batch: Option<i64>,
 ) -> Result<Vec<Enqueued>> {
+    let columns = Columns::of(jobs)?;
+    known.look_for(columns.kinds());
     match target {
-        Target::Pool(pool) => {
-            let columns = Columns::of(jobs)?;
-            insert(&mut *pool.acquire().await?, columns, batch).await
-        }
-        Target::Connection(connection) => insert(connection, Columns::of(jobs)?, batch).await,
+        Target::Pool(pool) => insert(&mut *pool.acquire().await?, columns, None).await,
+        Target::Connection(connection) => insert(connection, columns, None).await,
     }
 }
 
@@ -321,6 +323,11 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
+    /// The job types, one for each job.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.kinds.iter().copied()
+    }
+
     /// Checks every job before any is written.
     pub(crate) fn of(jobs: Vec<NewJob>) -> Result<Self> {
         if jobs.len() > limits::BULK {

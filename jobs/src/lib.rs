@@ -28,6 +28,7 @@ mod error;
 mod failure;
 mod input;
 mod job;
+mod known;
 #[doc(hidden)]
 pub mod limits;
 mod manage;

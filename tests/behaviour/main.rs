@@ -14,6 +14,7 @@ mod conformance;
 mod graphs;
 mod harness;
 mod jobs;
+mod logged;
 mod migrations;
 mod model;
 mod processes;

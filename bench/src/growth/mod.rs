@@ -43,6 +43,9 @@ const GROUP: usize = 100;
 /// The steps of a run in the full tables, and in the empty ones.
 const SMALL: u64 = 10;
 
+/// The most steps that are added to tables that are full, or empty: these stay what they are.
+const ADDED: u64 = 200_000;
+
 /// Makes a graph of so many steps.
 type Make = fn(usize) -> GraphSpec;
 const SHAPES: [(&str, Make); 3] = [
@@ -61,6 +64,7 @@ struct Case {
     name: &'static str,
     size: u64,
     in_flight: u64,
+    steps: u64,
 }
 
 pub(crate) async fn run(options: Options) -> Result<()> {
@@ -139,6 +143,7 @@ fn cases(options: &Options) -> Result<Vec<Case>> {
             size: *size,
             // As many as there are at the largest size, for all sizes alike.
             in_flight: IN_FLIGHT.min(options.steps / largest),
+            steps: options.steps,
         }));
     }
     if asked(options, FULL) {
@@ -146,6 +151,7 @@ fn cases(options: &Options) -> Result<Vec<Case>> {
             name,
             size: SMALL,
             in_flight: IN_FLIGHT.min(options.steps / SMALL),
+            steps: options.steps.min(ADDED),
         }));
     }
     Ok(cases)
@@ -167,8 +173,9 @@ fn title(options: &Options, cases: &[Case]) -> String {
     }
     if asked(options, FULL) {
         title += &format!(
-            "\n{FULL}: {} finished steps in the tables; {EMPTY}: none",
-            options.finished
+            "\n{FULL}: {} finished steps in the tables; {EMPTY}: none; {} steps more in each",
+            options.finished,
+            options.steps.min(ADDED)
         );
     }
     title
@@ -192,7 +199,7 @@ async fn measure_one(
     };
     let prepare = child("prepare", 0);
     let fill = child("fill", options.finished);
-    let run = child("run", options.steps);
+    let run = child("run", case.steps);
     server.count(&scratch, &prepare).await?;
     if case.name == FULL {
         server.count(&scratch, &fill).await?;

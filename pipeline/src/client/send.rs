@@ -63,6 +63,15 @@ impl<'a> Plan<'a> {
         })
     }
 
+    /// The names of the job types in it.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.first.iter().chain(&self.rest).flat_map(|group| {
+            let steps = group.graph.nodes().filter_map(|node| Some(node.job()?.0));
+            let callbacks = &group.graph.spec().callbacks;
+            steps.chain(callbacks.iter().map(|callback| callback.job.as_str()))
+        })
+    }
+
     /// "After" between the runs: each stage after all of the one before.
     fn chains(&self, ids: &[i64]) -> (Vec<i64>, Vec<i64>) {
         let (mut ups, mut downs) = (Vec::new(), Vec::new());

@@ -130,6 +130,7 @@ pub(crate) async fn chained(
     if plan.count == 0 {
         return Ok(stages.iter().map(|_| Vec::new()).collect());
     }
+    client.look_for(plan.kinds());
     let found = match &mut target {
         Target::Connection(connection) => {
             let ids = client.take_ids(connection, plan.count).await?;

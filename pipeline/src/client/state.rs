@@ -38,6 +38,8 @@ pub struct RunInfo {
     pub ended_at: Option<DateTime<Utc>>,
     /// When it has to be over.
     pub deadline_at: Option<DateTime<Utc>>,
+    /// Whether it was not: its deadline is why it ends, or has ended.
+    pub deadline_exceeded: bool,
 }
 
 /// A run with its steps, as they stood at one moment. It has the fields of [`RunInfo`], too.
@@ -200,6 +202,7 @@ macro_rules! run_info {
             started_at: $row.started_at,
             ended_at: $row.ended_at,
             deadline_at: $row.deadline_at,
+            deadline_exceeded: $row.deadline_exceeded,
         }
     };
 }

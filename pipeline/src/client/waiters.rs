@@ -24,6 +24,8 @@ const LINGER: u32 = 5;
 /// A look takes no longer unless the connection is lost.
 const LOOK: Duration = Duration::from_secs(10);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
+/// To plan a look costs more than to look.
+const PLANS: &str = "set plan_cache_mode to force_generic_plan; set jit to off";
 
 /// How the run ended; `None` where there is no such run.
 type Told = Option<RunStatus>;
@@ -174,6 +176,12 @@ impl Service {
         let own = PgPoolOptions::new()
             .max_connections(1)
             .acquire_timeout(Duration::from_secs(5))
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    sqlx::raw_sql(PLANS).execute(connection).await?;
+                    Ok(())
+                })
+            })
             .connect_lazy_with(
                 (*pool.connect_options())
                     .clone()

@@ -158,12 +158,7 @@ fn json(rows: &impl Serialize) -> String {
 
 fn row<'g>(graph: &'g Graph, node: Node<'g>) -> NodeRow<'g> {
     let options = node.options();
-    let (job, version) = match node.kind() {
-        StepKind::Job { job, version }
-        | StepKind::Branch { job, version, .. }
-        | StepKind::Each { job, version, .. } => (Some(job.as_str()), Some(*version)),
-        _ => (None, None),
-    };
+    let (job, version) = node.job().unzip();
     let (branch, returns) = match node.kind() {
         StepKind::Merge { branch, values } => {
             let branch = graph.find(branch);

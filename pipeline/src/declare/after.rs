@@ -132,7 +132,7 @@ impl<U: Upstreams> After<U> {
 
 /// Upstreams that the next step only comes after.
 #[derive(Debug)]
-#[must_use = "say which step comes after: `.step(..)`"]
+#[must_use = "say which step comes after: `.step(..)` or `.branch(..)`"]
 pub struct Following {
     plan: Plan,
     edges: Vec<Edge>,
@@ -150,6 +150,15 @@ impl Following {
         J: Perform<Input: NoInput>,
     {
         self.plan.add(key, &job, Before::all(self.edges))
+    }
+
+    /// The step that comes after them and chooses one of the arms by what it returns.
+    pub fn branch<J, A>(self, key: &str, job: J, arms: A) -> A::Output
+    where
+        J: Perform<Input: NoInput, Output: Branch>,
+        A: Arms<Of = J::Output>,
+    {
+        super::branch::declare(&self.plan, key, &job, Before::all(self.edges), arms)
     }
 }
 

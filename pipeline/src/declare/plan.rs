@@ -9,6 +9,7 @@ use jobs::{Job, JobOptions, Perform};
 use parking_lot::Mutex;
 
 use super::after::{After, AfterAny, AfterFailure, Following, Upstreams};
+use super::branch::{Arms, Branch};
 use super::callback::RunInput;
 use super::feeds::NoInput;
 use super::handle::{Handle, Step};
@@ -147,6 +148,15 @@ impl Plan {
         J: Perform<Input: NoInput>,
     {
         self.add(key, &job, Before::all(Vec::new()))
+    }
+
+    /// A step that takes nothing and chooses one of the arms by what it returns.
+    pub fn branch<J, A>(&self, key: &str, job: J, arms: A) -> A::Output
+    where
+        J: Perform<Input: NoInput, Output: Branch>,
+        A: Arms<Of = J::Output>,
+    {
+        super::branch::declare(self, key, &job, Before::all(Vec::new()), arms)
     }
 
     /// Steps that take the outputs of these: one handle, a tuple of up to 12, or a slice of equal

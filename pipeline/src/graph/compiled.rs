@@ -226,6 +226,16 @@ impl<'g> Node<'g> {
         &self.step().kind
     }
 
+    /// The name and the version of its job's type, where it has a job.
+    pub fn job(self) -> Option<(&'g str, u32)> {
+        match self.kind() {
+            StepKind::Job { job, version }
+            | StepKind::Branch { job, version, .. }
+            | StepKind::Each { job, version, .. } => Some((job, *version)),
+            _ => None,
+        }
+    }
+
     /// How its job is to be run, if it has one.
     pub fn options(self) -> Option<&'g StepOptions> {
         self.step().options.as_ref()

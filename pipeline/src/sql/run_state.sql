@@ -1,6 +1,7 @@
 -- A run and its steps as they stood at one moment; of those in the queue also how they stand there.
 select r.id, r.pipeline, r.status::text as "status!", r.round, r.actor, r.tags,
        r.idempotency_key as key, r.rerun_of, r.created_at, r.started_at, r.ended_at, r.deadline_at,
+       r.drain is not distinct from 'deadline' as "deadline_exceeded!",
        s.step as "step!", s.kind as "kind!", s.job, s.queue, s.status as "step_status!",
        coalesce(j.attempt, s.attempt) as "attempt!", s.attempts, s.reason, s.cause,
        coalesce(s.error_class, j.error_class) as error_class,

@@ -1,20 +1,14 @@
 //! What a job says about itself, what it can know while it runs, and what its errors come to.
 
-use std::cell::RefCell;
 use std::io;
-use std::sync::Once;
 use std::time::Duration;
 
 use jobs::{Context, Job, JobError, JobStatus, NewJob, OnError, Perform};
 use serde::{Deserialize, Serialize};
 use tests::{Database, with_database};
-use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::dynamic_filter_fn;
-use tracing_subscriber::fmt::format::FmtSpan;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::support::{Do, Log, Running, What, client, ended, until};
+use crate::logged::Captured;
 
 fn worker<J: jobs::Jobs>(db: &Database) -> Running {
     Running::start(db, |worker| {
@@ -322,50 +316,6 @@ async fn an_output_that_cannot_be_stored_fails_the_job_and_says_why() {
         worker.stop().await;
     })
     .await;
-}
-
-thread_local! {
-    /// What was logged on a thread that wants to know.
-    static LOGGED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
-}
-
-/// The subscriber is the whole process's: tracing remembers for all threads what one of them does
-/// not want to hear.
-struct Captured;
-
-impl Captured {
-    fn begin() {
-        static SUBSCRIBER: Once = Once::new();
-        SUBSCRIBER.call_once(|| {
-            let wanted_here = dynamic_filter_fn(|_, _| LOGGED.with_borrow(Option::is_some));
-            let layer = tracing_subscriber::fmt::layer()
-                .with_span_events(FmtSpan::FULL)
-                .with_ansi(false)
-                .with_writer(|| Self)
-                .with_filter(wanted_here);
-            tracing_subscriber::registry().with(layer).init();
-        });
-        LOGGED.set(Some(Vec::new()));
-    }
-
-    fn text() -> String {
-        String::from_utf8(LOGGED.take().unwrap()).unwrap()
-    }
-}
-
-impl io::Write for Captured {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOGGED.with_borrow_mut(|logged| {
-            if let Some(logged) = logged {
-                logged.extend(bytes);
-            }
-        });
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[derive(Serialize, Deserialize, Job)]

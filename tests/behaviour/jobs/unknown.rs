@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use jobs::JobStatus;
+use jobs::{Context, Job, JobError, JobStatus, Perform};
+use serde::{Deserialize, Serialize};
 use tests::{Database, Errand, with_database};
 
 use super::support::{Running, ask, client, ended, errands, eventually, job, when};
+use crate::logged::Captured;
 
 /// A worker that does not know the job which it has taken and put back.
 async fn put_back(db: &Database) -> (Running, i64) {
@@ -118,6 +120,53 @@ async fn a_type_that_a_live_worker_knows_waits_for_it_as_long_as_it_lives() {
         let job = ended(db, id).await;
         assert_eq!(job.error_class.as_deref(), Some("NoHandler"));
         worker.stop().await;
+    })
+    .await;
+}
+
+/// Registered with no worker.
+#[derive(Serialize, Deserialize, Job)]
+struct Stranger;
+
+impl Perform for Stranger {
+    type Input = ();
+    type Output = ();
+    async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
+        Ok(())
+    }
+}
+
+/// On one thread: the test's own.
+#[tokio::test]
+async fn who_enqueues_what_nobody_knows_is_warned_soon_and_once() {
+    Captured::begin();
+    with_database(async |db| {
+        Errand::prepare(db.pool()).await;
+        Errand::let_go(db.pool(), "a").await;
+        let worker = Running::start(db, |worker| errands(db, worker));
+        let client = client(db);
+        let warned = |kind: &str| {
+            let kind = format!("job.kind=\"{kind}\"");
+            let of_it = |line: &&str| line.contains("no live worker knows") && line.contains(&kind);
+            Captured::so_far().lines().filter(of_it).count()
+        };
+        client.enqueue(Errand::new("a")).await.unwrap();
+        client.enqueue(Stranger).await.unwrap();
+        eventually("a warning", async || {
+            (warned("stranger") == 1).then_some(())
+        })
+        .await;
+        client.enqueue(Stranger).await.unwrap();
+
+        // One that is gone knows nothing any more; and who is in a transaction is told, too.
+        worker.stop().await;
+        let other = super::support::client(db);
+        let mut tx = db.pool().begin().await.unwrap();
+        other.enqueue_in(&mut tx, Errand::new("d")).await.unwrap();
+        tx.commit().await.unwrap();
+        eventually("a warning", async || (warned("errand") == 1).then_some(())).await;
+        assert_eq!((warned("stranger"), warned("errand")), (1, 1));
+        Captured::text();
     })
     .await;
 }

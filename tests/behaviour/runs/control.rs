@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pipeline::{Continue, Error, Pipeline, RunStatus};
+use pipeline::{Continue, Error, Pipeline, RunFilter, RunStatus};
 use tests::with_database;
 
 use super::support::{Running, Told, What, act};
@@ -155,6 +155,20 @@ async fn a_deadline_fails_the_run() {
         it.becomes(&run, "failed").await;
         assert_eq!(it.steps(&run).await, ["a succeeded", "b cancelled"]);
         it.script.says("failure slow failed 1 []").await;
+        assert!(run.state().await.unwrap().deadline_exceeded);
+        let other = Pipeline::configure("quick", |p| {
+            p.deadline(Duration::from_secs(60));
+            p.step("a", act("quick.a"));
+        });
+        let other = it.client.start(other.unwrap()).await.unwrap();
+        it.becomes(&other, "succeeded").await;
+        let listed = it.client.runs(&RunFilter::default()).await.unwrap();
+        let exceeded: Vec<_> = listed
+            .runs
+            .iter()
+            .map(|run| (run.id, run.deadline_exceeded))
+            .collect();
+        assert_eq!(exceeded, [(other.id(), false), (run.id(), true)]);
         it.stop().await;
     })
     .await;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tests::with_database;
 
 use super::support::{Running, What, act};
-use crate::graphs::topologies::shapes::{Add, Decide, Make, OrElse, ParityArms};
+use crate::graphs::topologies::shapes::{Add, Decide, Make, OrElse, Parity, ParityArms};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Size {
@@ -122,6 +122,57 @@ async fn a_branch_returns_what_the_chosen_arm_does() {
         assert_eq!(run.output().await.unwrap(), (2, Some(14)));
         let run = ended(&it, declare(5), RunStatus::Succeeded).await;
         assert_eq!(run.output().await.unwrap(), (6, None));
+        it.stop().await;
+    })
+    .await;
+}
+
+/// Decides without being given anything.
+#[derive(Debug, Serialize, Deserialize, Job)]
+struct Choose(Parity);
+
+impl Perform for Choose {
+    type Input = ();
+    type Output = Parity;
+    async fn perform(self, (): (), _: &Context) -> Result<Parity, JobError> {
+        Ok(self.0)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_may_come_first_or_take_nothing_from_what_it_follows() {
+    with_database(async |db| {
+        let it = Running::start_with(db, |worker| more(worker).register::<Choose>());
+        let declare = |first, second| {
+            Pipeline::configure("choices", |p| {
+                let arms = ParityArms {
+                    even: || p.step("two", Make(2)),
+                    odd: || p.step("one", Make(1)),
+                };
+                let first = p.branch("first", Choose(first), arms);
+                let arms = ParityArms {
+                    even: || p.step("twenty", Make(20)),
+                    odd: || p.step("ten", Make(10)),
+                };
+                let second = p.following(&first).branch("second", Choose(second), arms);
+                (first, second)
+            })
+            .unwrap()
+        };
+        let run = ended(
+            &it,
+            declare(Parity::Even, Parity::Odd),
+            RunStatus::Succeeded,
+        )
+        .await;
+        assert_eq!(run.output().await.unwrap(), (2, 10));
+        let run = ended(
+            &it,
+            declare(Parity::Odd, Parity::Even),
+            RunStatus::Succeeded,
+        )
+        .await;
+        assert_eq!(run.output().await.unwrap(), (1, 20));
         it.stop().await;
     })
     .await;

@@ -5,8 +5,9 @@ use pipeline::{Client, Error, NewRun, Pipeline, Run, RunFilter, RunStatus};
 use serde::{Deserialize, Serialize};
 use tests::{Database, with_database};
 
-use super::support::{Running, act, eventually};
+use super::support::{Running, Told, act, eventually};
 use crate::jobs::proxy::Proxy;
+use crate::logged::Captured;
 
 fn says(name: &str, word: &str) -> Pipeline<String> {
     Pipeline::configure(name, |p| p.step("a", act(word))).unwrap()
@@ -337,6 +338,49 @@ async fn a_start_whose_answer_is_lost_is_not_done_twice() {
         assert_eq!(run.chained().len(), 1);
         assert_eq!(count(&client).await, 5);
         pool.close().await;
+    })
+    .await;
+}
+
+/// On one thread: the test's own.
+#[tokio::test]
+async fn who_starts_what_nobody_knows_is_warned_of_each_type_once() {
+    Captured::begin();
+    with_database(async |db| {
+        let client = client(db);
+        let pipeline = || {
+            Pipeline::configure("lonely", |p| {
+                let a = p.step("a", act("a"));
+                p.following(&a).step("b", act("b"));
+                p.on_complete(Told("complete".into()));
+            })
+        };
+        let mut tx = db.pool().begin().await.unwrap();
+        client.start_in(&mut tx, pipeline().unwrap()).await.unwrap();
+        tx.commit().await.unwrap();
+        let warned = || {
+            let log = Captured::so_far();
+            let warnings = log
+                .lines()
+                .filter(|line| line.contains("no live worker knows"));
+            let mut kinds: Vec<String> = warnings
+                .filter_map(|line| {
+                    Some(
+                        line.split("job.kind=\"")
+                            .nth(1)?
+                            .split('"')
+                            .next()?
+                            .to_owned(),
+                    )
+                })
+                .collect();
+            kinds.sort();
+            kinds
+        };
+        eventually("two warnings", async || (warned().len() == 2).then_some(())).await;
+        client.start(pipeline().unwrap()).await.unwrap();
+        assert_eq!(warned(), ["act", "told"]);
+        Captured::text();
     })
     .await;
 }

@@ -14,6 +14,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use crate::jobs::support::eventually;
+
 /// What steps have done, and what they are told to do.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script(Arc<Inner>);
@@ -204,15 +206,4 @@ impl Running {
         .await
         .unwrap()
     }
-}
-
-/// Asks until there is an answer.
-pub(crate) async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
-    for _ in 0..600 {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("in vain: {what}");
 }

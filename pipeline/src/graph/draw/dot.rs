@@ -2,42 +2,23 @@
 
 use std::fmt::Write as _;
 
-use super::super::compiled::{Graph, Node};
+use super::super::compiled::{Arm, Graph, Node};
 use super::super::spec::StepKind;
-use super::{Line, Picture, arm_name, heading, title};
+use super::{Picture, heading, title};
 
 pub(super) fn draw(graph: &Graph, picture: &Picture) -> String {
     let mut text = format!("digraph {} {{\n", quoted(graph.name()));
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "  label={}; labelloc=t;", quoted(heading(graph)));
     text.push_str("  node [shape=box, style=rounded];\n");
-    let mut depth = 1;
-    for line in &picture.lines {
-        // Writing to a string cannot fail.
-        let _ = match line {
-            Line::Node(no) => match graph.node(*no) {
-                Some(node) => writeln!(text, "{:1$}{2}", "", 2 * depth, self::node(node)),
-                None => Ok(()),
-            },
-            Line::Open(arm) => {
-                let name = graph
-                    .node(arm.branch)
-                    .and_then(|of| arm_name(of, arm.index));
-                let name = quoted(name.unwrap_or_default());
-                let (branch, index) = (arm.branch, arm.index);
-                depth += 1;
-                let indent = 2 * (depth - 1);
-                writeln!(
-                    text,
-                    "{:indent$}subgraph cluster_{branch}_{index} {{ label={name};",
-                    ""
-                )
-            }
-            Line::Close => {
-                depth -= 1;
-                writeln!(text, "{:1$}}}", "", 2 * depth)
-            }
-        };
-    }
+    let frame = |arm: &Arm, name: &str| {
+        let (branch, index) = (arm.branch, arm.index);
+        format!(
+            "subgraph cluster_{branch}_{index} {{ label={};",
+            quoted(name)
+        )
+    };
+    text += &picture.nested(graph, node, frame, "}");
     for arrow in &picture.arrows {
         let style = arrow.dashed.then(|| "style=dashed".to_owned());
         let label = (!arrow.label.is_empty()).then(|| format!("label={}", quoted(&arrow.label)));

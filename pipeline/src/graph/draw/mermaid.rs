@@ -2,47 +2,25 @@
 
 use std::fmt::Write as _;
 
-use super::super::compiled::{Graph, Node};
+use super::super::compiled::{Arm, Graph, Node};
 use super::super::spec::StepKind;
-use super::{Line, Picture, arm_name, heading, title};
+use super::{Picture, heading, title};
 
 pub(super) fn draw(graph: &Graph, picture: &Picture) -> String {
     let heading = serde_json::Value::from(heading(graph));
     let mut text = format!("---\ntitle: {heading}\n---\nflowchart TD\n");
-    let mut depth = 1;
-    for line in &picture.lines {
-        // Writing to a string cannot fail.
-        let _ = match line {
-            Line::Node(no) => match graph.node(*no) {
-                Some(node) => writeln!(text, "{:1$}{2}", "", 2 * depth, self::node(node)),
-                None => Ok(()),
-            },
-            Line::Open(arm) => {
-                let name = graph
-                    .node(arm.branch)
-                    .and_then(|of| arm_name(of, arm.index));
-                let name = escaped(name.unwrap_or_default());
-                let (branch, index) = (arm.branch, arm.index);
-                depth += 1;
-                let indent = 2 * (depth - 1);
-                writeln!(
-                    text,
-                    "{:indent$}subgraph arm{branch}_{index}[\"{name}\"]",
-                    ""
-                )
-            }
-            Line::Close => {
-                depth -= 1;
-                writeln!(text, "{:1$}end", "", 2 * depth)
-            }
-        };
-    }
+    let frame = |arm: &Arm, name: &str| {
+        let (branch, index) = (arm.branch, arm.index);
+        format!("subgraph arm{branch}_{index}[\"{}\"]", escaped(name))
+    };
+    text += &picture.nested(graph, node, frame, "end");
     for arrow in &picture.arrows {
         let line = if arrow.dashed { "-.->" } else { "-->" };
         let label = match arrow.label.as_str() {
             "" => String::new(),
             label => format!("|\"{}\"|", escaped(label)),
         };
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "  n{} {line}{label} n{}", arrow.from, arrow.to);
     }
     text.push_str("  classDef bar fill:#444,stroke:#444,color:#fff\n");

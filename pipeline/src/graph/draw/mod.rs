@@ -57,6 +57,37 @@ impl Picture {
             arrows: arrows.collect(),
         }
     }
+
+    /// The nodes and the frames around them, a line each: in the words of a language.
+    fn nested(
+        &self,
+        graph: &Graph,
+        node: impl Fn(Node<'_>) -> String,
+        open: impl Fn(&Arm, &str) -> String,
+        close: &str,
+    ) -> String {
+        let mut text = String::new();
+        let mut depth = 1;
+        for line in &self.lines {
+            let (at, line) = match line {
+                Line::Node(no) => (depth, graph.node(*no).map(&node).unwrap_or_default()),
+                Line::Open(arm) => {
+                    let branch = graph.node(arm.branch);
+                    let name = branch.and_then(|branch| arm_name(branch, arm.index));
+                    depth += 1;
+                    (depth - 1, open(arm, name.unwrap_or_default()))
+                }
+                Line::Close => {
+                    depth -= 1;
+                    (depth, close.to_owned())
+                }
+            };
+            text.push_str(&"  ".repeat(at));
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
+    }
 }
 
 /// The nodes in the frames of their arms.
