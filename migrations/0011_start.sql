@@ -8,6 +8,7 @@ create function pipeline.start_v1(
     p_pending boolean[], p_steps json[]
 ) returns table (ord bigint, id bigint, found boolean)
 language plpgsql
+set enable_seqscan to off set enable_bitmapscan to off set jit to off
 set plan_cache_mode to force_generic_plan
 as $$
 #variable_conflict use_column
