@@ -43,7 +43,8 @@ create table pipeline.runs (
     pipeline        text                not null,
     actor           text,
     idempotency_key text,
-    params_hash     bytea,
+    params_hash     bytea,                         -- of what the key stands for
+    chained         bigint[],                      -- runs that the key stands for besides, in their order
     params          json,
     callbacks       json,                          -- the params of its callbacks
     tags            text[],

@@ -34,8 +34,8 @@ pub enum Error {
 
     /// The key belongs to a run with other params.
     #[error(
-        "run {run} of `{pipeline}` was started with the key `{key}` and other params: use another \
-         key, or the same params"
+        "run {run} of `{pipeline}` was started with the key `{key}` and other params, or with other runs \
+         chained to it: use another key, or start the same"
     )]
     KeyConflict {
         /// The pipeline.
@@ -212,6 +212,20 @@ pub enum Error {
         /// The pipeline.
         pipeline: String,
         /// The key.
+        key: String,
+    },
+
+    /// Runs that start a chain, some with a key and some without.
+    #[error(
+        "runs of `{other}` and `{pipeline}` start a chain together, and only that of `{other}` has a key, \
+         `{key}`: give each of them one, or none"
+    )]
+    KeyMissing {
+        /// The pipeline of one without.
+        pipeline: String,
+        /// The pipeline of one with a key.
+        other: String,
+        /// Its key.
         key: String,
     },
 

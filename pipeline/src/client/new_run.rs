@@ -51,8 +51,9 @@ impl<O> NewRun<O> {
         }
     }
 
-    /// At most one run of this pipeline with this key, ever: starting it again with the same params
-    /// returns the run that is there.
+    /// At most one run of this pipeline with this key, as long as it is kept: starting it again with the
+    /// same params returns the run that is there, and with other params is [`Error::KeyConflict`]. The key
+    /// stands for what is chained to the run in the same start too.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
 use sqlx::{Connection as _, PgConnection, PgPool};
 
 use super::control::request;
@@ -30,6 +31,7 @@ pub(super) struct Plan<'a> {
     /// How many runs each stage has.
     stages: Vec<usize>,
     after: &'a [i64],
+    pub(super) has_keys: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -54,9 +56,22 @@ impl<'a> Plan<'a> {
                 });
             }
         }
+        let has_rest = stages.iter().skip(1).any(|stage| !stage.is_empty());
+        let first = stages.first().map_or(&[][..], Vec::as_slice);
+        let keyed = first.iter().find(|run| run.key.is_some());
+        let unkeyed = first.iter().find(|run| run.key.is_none());
+        if let (true, Some(run), Some(without)) = (has_rest, keyed, unkeyed) {
+            return Err(Error::KeyMissing {
+                pipeline: without.pipeline.name().to_owned(),
+                other: run.pipeline.name().to_owned(),
+                key: run.key.clone().unwrap_or_default(),
+            });
+        }
+        let chain = (has_rest && keyed.is_some()).then(|| chain_hash(stages));
         Ok(Self {
-            first: Group::of(stages, 0..1, !after.is_empty()),
-            rest: Group::of(stages, 1..stages.len(), true),
+            has_keys: keyed.is_some(),
+            first: Group::of(stages, 0..1, !after.is_empty(), chain.as_deref()),
+            rest: Group::of(stages, 1..stages.len(), true, None),
             count: runs().count(),
             stages: stages.iter().map(Vec::len).collect(),
             after,
@@ -94,6 +109,21 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// What a key stands for besides the params of its run: all that is started with it.
+fn chain_hash(stages: &[Vec<NewRun>]) -> Vec<u8> {
+    let mut hash = Sha256::new();
+    for stage in stages.iter().filter(|stage| !stage.is_empty()) {
+        hash.update((stage.len() as u64).to_le_bytes());
+        for run in stage {
+            let name = run.pipeline.name();
+            hash.update((name.len() as u64).to_le_bytes());
+            hash.update(name);
+            hash.update(run.params_hash());
+        }
+    }
+    hash.finalize().to_vec()
+}
+
 /// On a connection of our own, where a lost answer can be asked for again: the ids are known, and a
 /// start that has been committed is recognised.
 pub(super) async fn on_pool(
@@ -108,12 +138,7 @@ pub(super) async fn on_pool(
         let outcome = async {
             let mut tx = connection.begin().await?;
             let found = insert(client, &mut tx, plan, &ids).await?;
-            if found.iter().any(|(_, found)| *found == Some(false)) {
-                // All of them or none.
-                tx.rollback().await?;
-            } else {
-                tx.commit().await?;
-            }
+            keep_or_undo(tx, &found).await?;
             Ok(found)
         };
         match outcome.await {
@@ -161,7 +186,12 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn of(stages: &'a [Vec<NewRun>], which: Range<usize>, pending: bool) -> Vec<Self> {
+    fn of(
+        stages: &'a [Vec<NewRun>],
+        which: Range<usize>,
+        pending: bool,
+        chain: Option<&[u8]>,
+    ) -> Vec<Self> {
         let mut open: BTreeMap<_, Self> = BTreeMap::new();
         let mut full = Vec::new();
         let before: usize = stages.iter().take(which.start).map(Vec::len).sum();
@@ -172,7 +202,7 @@ impl<'a> Group<'a> {
             let group = open
                 .entry(graph.fingerprint())
                 .or_insert_with(|| Self::new(graph));
-            group.add(at, run, pending);
+            group.add(at, run, pending, chain);
             if group.steps.len() >= STATEMENT
                 && let Some(group) = open.remove(&graph.fingerprint())
             {
@@ -200,7 +230,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn add(&mut self, at: usize, run: &'a NewRun, pending: bool) {
+    fn add(&mut self, at: usize, run: &'a NewRun, pending: bool, chain: Option<&[u8]>) {
         let pipeline = &run.pipeline;
         let callbacks = pipeline.callback_params();
         self.at.push(at);
@@ -208,8 +238,10 @@ impl<'a> Group<'a> {
         self.params.push(pipeline.own_params());
         self.callbacks
             .push((!callbacks.is_empty()).then(|| format!("[{}]", callbacks.join(","))));
-        self.hashes
-            .push(run.key.as_ref().map(|_| run.params_hash()));
+        self.hashes.push(run.key.as_ref().map(|_| match chain {
+            Some(chain) => [run.params_hash(), chain.to_vec()].concat(),
+            None => run.params_hash(),
+        }));
         self.keys.push(run.key.as_deref());
         self.actors.push(run.actor.as_deref());
         self.tags.push(
@@ -258,7 +290,7 @@ impl<'a> Group<'a> {
     }
 }
 
-pub(super) async fn insert(
+async fn insert(
     client: &Client,
     connection: &mut PgConnection,
     plan: &Plan<'_>,
@@ -275,19 +307,23 @@ pub(super) async fn insert(
     insert_groups(client, connection, &plan.first, ids, &mut found).await?;
     let first = plan.stages.first().copied().unwrap_or(0);
     if !plan.rest.is_empty() && found[..first].iter().any(|(_, found)| found.is_some()) {
-        // Its key led to a run that is there, and with it what was chained to it then.
-        let ups: Vec<i64> = found[..first].iter().map(|(id, _)| *id).collect();
-        let there = sqlx::query_scalar!(
-            r#"select run as "run!" from unnest(pipeline.reach_v1($1)) as run order by run"#,
-            &ups
-        )
-        .fetch_all(&mut *connection)
-        .await?;
-        let same = found[..first]
-            .iter()
-            .all(|(_, found)| *found != Some(false));
-        for (at, run) in found[first..].iter_mut().zip(there) {
-            *at = (run, Some(same));
+        let (starts, rest) = found.split_at_mut(first);
+        if starts.iter().all(|(_, found)| *found == Some(true)) {
+            // Their keys led to runs that are there, and with them what was chained to them then.
+            let run = starts[0].0;
+            let there = sqlx::query_file_scalar!("src/sql/chained.sql", run)
+                .fetch_optional(&mut *connection)
+                .await?
+                .flatten();
+            let there = there.ok_or(Error::NoRun(run))?;
+            for (at, run) in rest.iter_mut().zip(there) {
+                *at = (run, Some(true));
+            }
+        } else {
+            // Where some are there and others are not, no key stands for all of it.
+            for (_, found) in starts {
+                *found = found.map(|_| false);
+            }
         }
         return Ok(found);
     }
@@ -298,11 +334,45 @@ pub(super) async fn insert(
         sqlx::query_file!("src/sql/chain.sql", &ups, &downs)
             .execute(&mut *connection)
             .await?;
+        if plan.has_keys {
+            sqlx::query_file!("src/sql/set_chained.sql", &ids[..first], &ids[first..])
+                .execute(&mut *connection)
+                .await?;
+        }
         if !plan.after.is_empty() {
             request(connection, "chain", &ids[..first]).await?;
         }
     }
     Ok(found)
+}
+
+/// The same in a transaction of the caller, who may go on with it after an error: where a key may lead
+/// to a conflict, nothing of this start stays in it.
+pub(super) async fn on_connection(
+    client: &Client,
+    connection: &mut PgConnection,
+    plan: &Plan<'_>,
+) -> Result<Vec<(i64, Option<bool>)>> {
+    let ids = client.take_ids(connection, plan.count).await?;
+    if !plan.has_keys || !connection.is_in_transaction() {
+        return insert(client, connection, plan, &ids).await;
+    }
+    let mut savepoint = connection.begin().await?;
+    let found = insert(client, &mut savepoint, plan, &ids).await?;
+    keep_or_undo(savepoint, &found).await?;
+    Ok(found)
+}
+
+/// All of them or none.
+async fn keep_or_undo(
+    tx: sqlx::PgTransaction<'_>,
+    found: &[(i64, Option<bool>)],
+) -> Result<(), sqlx::Error> {
+    if found.iter().any(|(_, found)| *found == Some(false)) {
+        tx.rollback().await
+    } else {
+        tx.commit().await
+    }
 }
 
 async fn insert_groups(

@@ -9,7 +9,7 @@ use sqlx::{PgConnection, PgPool};
 use super::chain::{IntoStage, Stage};
 use super::control::tell;
 use super::new_run::{History, NewRun};
-use super::send::{Plan, insert, on_pool};
+use super::send::{Plan, on_connection, on_pool};
 use super::{Client, Run};
 use crate::coordinator::take_up;
 use crate::{Error, Invalid, Result};
@@ -55,8 +55,9 @@ impl<'a, O> Start<'a, O> {
         self
     }
 
-    /// At most one run of this pipeline with this key, ever: starting it again with the same params
-    /// returns the run that is there, and with other params is [`Error::KeyConflict`].
+    /// At most one run of this pipeline with this key, as long as it is kept: starting it again with the
+    /// same params returns the run that is there, and with other params is [`Error::KeyConflict`]. The key
+    /// stands for what is chained with [`then`](Self::then) too.
     pub fn key(self, key: impl Into<String>) -> Self {
         self.with(|run| run.key(key))
     }
@@ -132,10 +133,7 @@ pub(crate) async fn chained(
     }
     client.look_for(plan.kinds());
     let found = match &mut target {
-        Target::Connection(connection) => {
-            let ids = client.take_ids(connection, plan.count).await?;
-            insert(client, connection, &plan, &ids).await?
-        }
+        Target::Connection(connection) => on_connection(client, connection, &plan).await?,
         Target::Pool(pool) => on_pool(client, pool, &plan).await?,
     };
     if let (Target::Pool(pool), false) = (&target, after.is_empty()) {

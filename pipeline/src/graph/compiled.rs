@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use super::fingerprint::Fingerprint;
+use super::invalid::Invalid;
 use super::lists::Lists;
-use super::problem::Invalid;
 use super::spec::{GraphSpec, Join, Shape, StepKind, StepOptions, StepSpec, Strategy, Takes};
 use super::validate::{self, Found};
 

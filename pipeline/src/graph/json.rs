@@ -1,7 +1,7 @@
 //! Graphs as JSON: in, with errors that say where; and out.
 
 use super::compiled::Graph;
-use super::problem::Invalid;
+use super::invalid::Invalid;
 use super::spec::GraphSpec;
 
 /// Why a text is no graph.

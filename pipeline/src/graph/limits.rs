@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::invalid::Place;
 use super::keys::{is_generated, is_name};
-use super::problem::{Place, Problem};
+use super::problem::Problem;
 use super::spec::{CallbackSpec, GraphSpec, Shape, StepKind, StepOptions, StepSpec};
 
 /// The most steps of a graph, those of embedded graphs included.

@@ -7,6 +7,7 @@
 mod compiled;
 mod draw;
 mod fingerprint;
+mod invalid;
 mod json;
 mod keys;
 mod limits;
@@ -20,6 +21,7 @@ mod validate;
 
 pub use compiled::{Arm, Downstream, Graph, Node, Upstream};
 pub use fingerprint::Fingerprint;
+pub use invalid::{Invalid, Place};
 pub use json::ReadError;
 pub use keys::{barrier_key, merge_key, numbered_merge_key};
-pub use problem::{Absence, Invalid, Place, Problem};
+pub use problem::{Absence, Problem};

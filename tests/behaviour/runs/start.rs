@@ -53,8 +53,8 @@ async fn a_key_leads_to_one_run() {
         assert_eq!(
             error.to_string(),
             format!(
-                "run {} of `video` was started with the key `k` and other params: use another key, \
-                 or the same params",
+                "run {} of `video` was started with the key `k` and other params, or with other runs \
+                 chained to it: use another key, or start the same",
                 first.id()
             )
         );
@@ -121,6 +121,28 @@ async fn in_one_call_a_key_leads_to_one_run_too() {
             "{error}"
         );
         assert_eq!(count(&client).await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_conflict_of_keys_leaves_nothing_in_your_transaction() {
+    with_database(async |db| {
+        let client = client(db);
+        let new = |name: &str, word: &str| NewRun::new(says(name, word)).key("k");
+        client.start(new("video", "x")).await.unwrap();
+        let before = rows(db).await;
+        let mut tx = db.pool().begin().await.unwrap();
+        // The other is of another graph: it has been written when the conflict is found.
+        let both = [new("audio", "x"), new("video", "y")];
+        let error = client.start_many_in(&mut tx, both).await.unwrap_err();
+        assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
+        let kept = client.start_in(&mut tx, says("text", "x")).await.unwrap();
+        tx.commit().await.unwrap();
+        assert!(kept.status().await.is_ok());
+        assert_eq!(count(&client).await, 2);
+        // Of `text`: a graph, a node, a run, a step, a job and an event.
+        assert_eq!(rows(db).await, before + 6);
     })
     .await;
 }

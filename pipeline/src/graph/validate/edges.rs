@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::super::invalid::Place;
 use super::super::limits;
 use super::super::lists::Lists;
-use super::super::problem::{Place, Problem};
+use super::super::problem::Problem;
 use super::super::spec::Takes;
 use super::merges::{self, Merge};
 use super::places::Places;

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::super::invalid::Place;
 use super::super::limits::shown;
 use super::super::lists::Lists;
-use super::super::problem::{Place, Problem};
+use super::super::problem::Problem;
 use super::super::spec::{StepKind, Takes};
 use super::edges::Before;
 use super::places::Places;

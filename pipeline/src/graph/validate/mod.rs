@@ -40,9 +40,10 @@ mod places;
 mod takes;
 mod traits;
 
+use super::invalid::{Invalid, Place};
 use super::limits::{self, shown};
 use super::lists::Lists;
-use super::problem::{Invalid, Place, Problem};
+use super::problem::Problem;
 use super::spec::{GraphSpec, StepKind, Strategy};
 
 use edges::Before;

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::super::invalid::Place;
 use super::super::keys::{Index, Suggest};
 use super::super::limits::{self, shown};
-use super::super::problem::{Place, Problem};
+use super::super::problem::Problem;
 use super::super::spec::{ArmRef, GraphSpec, StepKind};
 use super::traits::{self, Traits};
 

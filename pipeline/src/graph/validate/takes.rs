@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
+use super::super::invalid::Place;
 use super::super::limits::shown;
-use super::super::problem::{Absence, Place, Problem};
+use super::super::problem::{Absence, Problem};
 use super::super::spec::{Shape, StepKind, Strategy, Takes};
 use super::edges::{Before, Edges};
 use super::merges::Merge;

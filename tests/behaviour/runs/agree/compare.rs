@@ -10,7 +10,8 @@ use tests::model::input::Input;
 use tests::model::{Effect, RunId, StepStatus, Value, Why};
 
 use super::case::Kept;
-use super::game::{Game, string};
+use super::game::Game;
+use super::table::string;
 
 #[derive(Debug, sqlx::FromRow)]
 struct RunRow {

@@ -1,144 +1,18 @@
-//! A case is played: by workers on Postgres, and by the model.
+//! A case on its way: who sends what next, and what the model makes of it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 
 use ::jobs::by_hand::{ByHand, Outcome as How, Slots, Turn};
-use ::jobs::{Claimed, Context, End, Job, JobError, Perform};
-use futures_util::future::try_join_all;
+use ::jobs::{Claimed, End};
 use pipeline::graph::spec::Strategy;
-use pipeline::{Client, Graph, NewRun, Pipeline, Worker};
-use proptest::test_runner::TestCaseError;
-use serde::{Deserialize, Serialize};
+use pipeline::{Graph, Pipeline};
 use tests::Database;
 use tests::model::{Effect, Event, Model, Outcome, RunId, Token};
 
 use super::case::{Case, Kept};
+use super::table::{HANDS, string};
 
-/// How many workers there are.
-const HANDS: usize = 3;
-/// Longer than the lease of a step.
-const LEASE: Duration = Duration::from_secs(31);
 const ATTEMPTS: i16 = 3;
-
-macro_rules! known {
-    ($($name:ident)*) => {
-        $(#[derive(Serialize, Deserialize, Job)]
-        pub(super) struct $name;
-
-        impl Perform for $name {
-            type Input = ();
-            type Output = ();
-            async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
-                Ok(())
-            }
-        })*
-    };
-}
-known!(Work Decide);
-
-/// The workers, and the database between them.
-pub(super) struct Table<'a> {
-    pub(super) db: &'a Database,
-    client: Client,
-    hands: Vec<ByHand>,
-    failed: bool,
-    pub(super) seen: Seen,
-}
-
-/// What has happened at the table: a proof that nothing of it was left out.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Seen {
-    /// Ends that changed nothing.
-    pub(super) stale: usize,
-    /// Ends that another worker held up.
-    pub(super) held: usize,
-    /// Attempts that were taken over.
-    pub(super) lost: usize,
-    /// Steps that began where the one before them ended.
-    pub(super) handed_over: usize,
-    /// Ends that came together with others of their run.
-    pub(super) grouped: usize,
-}
-
-impl<'a> Table<'a> {
-    pub(super) async fn new(db: &'a Database) -> Self {
-        let mut hands = Vec::new();
-        for _ in 0..HANDS {
-            let worker = Worker::new(db.pool().clone())
-                .register::<(Work, Decide)>()
-                .queue("*", 1_000);
-            hands.push(worker.into_jobs().by_hand().await.unwrap());
-        }
-        Self {
-            db,
-            client: Client::new(db.pool().clone()),
-            hands,
-            failed: false,
-            seen: Seen::default(),
-        }
-    }
-
-    pub(super) async fn play(&mut self, case: &Case) -> Result<(), TestCaseError> {
-        if std::mem::take(&mut self.failed) {
-            // What the failed case before this one has left behind is no part of it.
-            let clear = "truncate pipeline.runs, pipeline.steps, pipeline.events, pipeline.jobs";
-            sqlx::raw_sql(clear).execute(self.db.pool()).await.unwrap();
-        }
-        let played = self.drive(case).await;
-        self.failed = played.is_err();
-        played.map_err(TestCaseError::fail)
-    }
-
-    async fn drive(&mut self, case: &Case) -> Result<(), String> {
-        let mut game = Game::new(case);
-        let runs = case.runs.iter().map(|(_, kept)| {
-            let run = NewRun::new(case.pipeline());
-            run.history(kept.history())
-        });
-        let runs = self.client.start_many(runs).await.map_err(string)?;
-        game.ids = runs.iter().map(pipeline::Run::id).collect();
-        game.compare(self.db).await?;
-        while !game.is_over() {
-            let lost = if game.chance(8) {
-                self.db.move_clock_without_leases(LEASE).await;
-                self.hands[0].tick().await.map_err(string)?
-            } else {
-                Vec::new()
-            };
-            let round = game.round(lost);
-            let turns = self.hands.iter_mut().zip(&round);
-            let turns = turns.map(|(hand, part)| part.take(hand));
-            let turns = try_join_all(turns).await.map_err(string)?;
-            self.seen.note(&round, &turns);
-            game.follow(self.db, &round, &turns).await?;
-            game.compare(self.db).await?;
-        }
-        Ok(())
-    }
-}
-
-impl Seen {
-    fn note(&mut self, parts: &[Part], turns: &[Turn]) {
-        for (part, turn) in parts.iter().zip(turns) {
-            self.stale += turn.stale.len();
-            self.held += turn.held.len();
-            self.lost += part.sent.iter().filter(|sent| sent.lost).count();
-            if !part.slots.claim {
-                self.handed_over += turn.claimed.len();
-            }
-            let mut runs: Vec<i64> = turn.ended.iter().map(|end| end.job() >> 18).collect();
-            runs.sort_unstable();
-            let all = runs.len();
-            runs.dedup();
-            self.grouped += all - runs.len();
-        }
-    }
-}
-
-pub(super) fn string(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
 
 /// A case on its way.
 pub(super) struct Game<'c> {
@@ -174,19 +48,19 @@ pub(super) struct Sent {
     /// Of several in one advance, those that halt the run come first.
     rank: u8,
     /// It comes from whoever takes the attempt over.
-    lost: bool,
+    pub(super) lost: bool,
 }
 
 /// What one worker does in a round.
 #[derive(Default)]
 pub(super) struct Part {
-    sent: Vec<Sent>,
-    slots: Slots,
+    pub(super) sent: Vec<Sent>,
+    pub(super) slots: Slots,
     wait: bool,
 }
 
 impl Part {
-    async fn take(&self, hand: &mut ByHand) -> ::jobs::Result<Turn> {
+    pub(super) async fn take(&self, hand: &mut ByHand) -> ::jobs::Result<Turn> {
         if self.sent.is_empty() && self.slots.free == 0 {
             return Ok(Turn::default());
         }
@@ -196,7 +70,7 @@ impl Part {
 }
 
 impl<'c> Game<'c> {
-    fn new(case: &'c Case) -> Self {
+    pub(super) fn new(case: &'c Case) -> Self {
         let mut model = Model::new(&case.spec);
         let mut effects = Vec::new();
         for _ in &case.runs {
@@ -217,7 +91,7 @@ impl<'c> Game<'c> {
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         let mut runs = self.model.runs().iter();
         runs.all(|run| run.status.ended())
     }
@@ -229,12 +103,12 @@ impl<'c> Game<'c> {
     }
 
     /// One time in so many, while the numbers last.
-    fn chance(&mut self, of: usize) -> bool {
+    pub(super) fn chance(&mut self, of: usize) -> bool {
         self.number() % of == 1
     }
 
     /// Says who sends what next.
-    fn round(&mut self, mut lost: Vec<End>) -> Vec<Part> {
+    pub(super) fn round(&mut self, mut lost: Vec<End>) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         parts.resize_with(HANDS, Part::default);
         let attempts: Vec<(usize, u32)> = self.running.keys().copied().collect();
@@ -395,7 +269,7 @@ impl<'c> Game<'c> {
     }
 
     /// Does the same to the model: in the order that Postgres says.
-    async fn follow(
+    pub(super) async fn follow(
         &mut self,
         db: &Database,
         parts: &[Part],

@@ -10,6 +10,7 @@ mod case;
 mod compare;
 mod game;
 mod outside;
+mod table;
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
@@ -20,20 +21,33 @@ use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
 use case::{Case, case};
-use game::Table;
 use outside::Outside;
+use table::Table;
+
+/// How many cases, and who tries them.
+fn runner(cases: u32) -> (u32, TestRunner) {
+    let cases = std::env::var("PIPELINE_AGREE_CASES")
+        .map_or(cases, |cases| cases.parse().expect("a number of cases"));
+    let runner = TestRunner::new(Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 500,
+        ..Config::default()
+    });
+    (cases, runner)
+}
+
+fn disagree<C: std::fmt::Debug>(error: TestError<C>) -> ! {
+    match error {
+        TestError::Fail(why, case) => panic!("{case:#?}\n{why}"),
+        TestError::Abort(why) => panic!("{why}"),
+    }
+}
 
 /// Cases of one test, one after the other in one database.
 async fn agree(cases: u32, knobs: Knobs) {
-    let cases = std::env::var("PIPELINE_AGREE_CASES")
-        .map_or(cases, |cases| cases.parse().expect("a number of cases"));
     with_database(async |db| {
-        let mut runner = TestRunner::new(Config {
-            cases,
-            failure_persistence: None,
-            max_shrink_iters: 500,
-            ..Config::default()
-        });
+        let (cases, mut runner) = runner(cases);
         let mut table = Table::new(db).await;
         let table = std::cell::RefCell::new(&mut table);
         let outcome = runner.run(&case(knobs), |case: Case| {
@@ -49,8 +63,7 @@ async fn agree(cases: u32, knobs: Knobs) {
                 assert!(counts.iter().all(|count| *count > 0), "{seen:?}");
                 eprintln!("{cases} cases: {seen:?}");
             }
-            Err(TestError::Fail(why, case)) => panic!("{case:#?}\n{why}"),
-            Err(TestError::Abort(why)) => panic!("{why}"),
+            Err(why) => disagree(why),
         }
     })
     .await;
@@ -73,15 +86,8 @@ async fn model_and_postgres_agree_where_nothing_halts() {
 
 /// Histories with what comes from outside, one after the other in one database.
 async fn agree_outside(cases: u32, histories: impl Strategy<Value = History>, chained: bool) {
-    let cases = std::env::var("PIPELINE_AGREE_CASES")
-        .map_or(cases, |cases| cases.parse().expect("a number of cases"));
     with_database(async |db| {
-        let mut runner = TestRunner::new(Config {
-            cases,
-            failure_persistence: None,
-            max_shrink_iters: 300,
-            ..Config::default()
-        });
+        let (cases, mut runner) = runner(cases);
         let mut table = Outside::new(db).await;
         let table = std::cell::RefCell::new(&mut table);
         let outcome = runner.run(&histories, |history: History| {
@@ -106,8 +112,7 @@ async fn agree_outside(cases: u32, histories: impl Strategy<Value = History>, ch
                 assert!(enough(&all) && (!chained || enough(&chains)), "{seen:?}");
                 eprintln!("{cases} histories: {seen:?}");
             }
-            Err(TestError::Fail(why, history)) => panic!("{history:#?}\n{why}"),
-            Err(TestError::Abort(why)) => panic!("{why}"),
+            Err(why) => disagree(why),
         }
     })
     .await;

@@ -14,7 +14,7 @@ use tests::Database;
 use tests::model::histories::History;
 use tests::model::{Effect, Event, Model, Outcome, RunId, RunStatus, Token, Value};
 
-use super::game::{Decide, Work, string};
+use super::table::{Decide, Work, string};
 
 /// A worker, and the application.
 pub(super) struct Outside<'a> {

@@ -1,0 +1,1 @@
+select chained from pipeline.runs where id = $1
