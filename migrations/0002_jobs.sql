@@ -92,6 +92,7 @@ create table pipeline.workers (
     queues     jsonb       not null,               -- pattern and slots of each
     kinds      text[]      not null,               -- the job types it knows
     versions   integer[]   not null,               -- and which version of each
+    takes_steps boolean    not null,               -- or only jobs that are no steps of runs
     started_at timestamptz not null,
     seen_at    timestamptz not null,
     stopped_at timestamptz

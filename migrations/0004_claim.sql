@@ -92,6 +92,9 @@ begin
                                  where q.name = p_pattern and q.paused_at is not null)
                     then '{}' else array[p_pattern] end;
     end if;
+    if exists (select from pipeline.jobs j where j.status = 'ready' and j.queue = v_prefix) then
+        v_found := array[v_prefix];
+    end if;
     v_name := v_prefix;
     loop
         select j.queue into v_name from pipeline.jobs j

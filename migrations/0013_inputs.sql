@@ -7,7 +7,8 @@ create function pipeline.inputs_v1(p_ids bigint[]) returns table (
     outputs text[],             -- its value, where it has one
     failed text[],              -- the key of the step before, where that failed
     classes text[], messages text[],
-    cancelled boolean           -- its run is being cancelled: no attempt is to follow another
+    cancelled boolean,          -- its run is being cancelled: no attempt is to follow another
+    key text, round integer
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -19,10 +20,10 @@ begin
     return query
     select e.id, n.job, n.queue, n.priority, n.attempts, n.lease_ms, s.params::text, n.options::text,
            n.input::text, given.takes, given.outputs, given.failed, given.classes, given.messages,
-           r.status = 'cancelling'
+           r.status = 'cancelling', n.key, r.round
     from unnest(p_ids) as e (id)
     cross join lateral (
-        select r.id, r.graph, r.status from pipeline.runs r
+        select r.id, r.graph, r.status, r.round from pipeline.runs r
         where r.id = pipeline.run_of(e.id) offset 0
     ) as r
     cross join lateral (

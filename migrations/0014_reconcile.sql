@@ -20,7 +20,7 @@ create table pipeline.reconciler (
 insert into pipeline.reconciler default values;
 
 -- What is wrong with live runs, as one snapshot has them. Of a run: `live` its count, `over` nothing is
--- live and it has not ended. Of a step: `lost` and `spoiled` its queue row, `undecided` all before it has
+-- live and it has not ended, `forgotten` all before it has ended and it waits. Of a step: `lost` and `spoiled` its queue row, `undecided` all before it has
 -- ended and it waits, `waits` its count. `fact` is the count as the rows have it. Every lookup is kept
 -- whole by `offset 0`: a run's steps are read once, however many there are.
 create function pipeline.run_problems_v1(p_runs bigint[]) returns table (
@@ -95,6 +95,16 @@ as $$
         where s.run = r.id and s.status in ('pending', 'enqueued', 'waiting')
     ) as live
     where live.count <> r.live or live.count = 0 and r.status <> 'pending'
+
+    union all
+    select r.id, null, null, 'forgotten', null, null, null
+    from unnest(p_runs) as e (run)
+    join pipeline.runs r on r.id = e.run and r.status = 'pending'
+    where not exists (
+              select from pipeline.chains c join pipeline.runs up on up.id = c.up
+              where c.down = r.id and up.status in ('pending', 'running', 'cancelling')
+          )
+      and not exists (select from pipeline.requests q where q.run = r.id)
 $$;
 
 -- Sets right what is still wrong with a run once it is locked. One that somebody else holds is moving: it
@@ -148,6 +158,12 @@ begin
                 v_said := format('step `%s`: %s and comes after %s that have not ended; set right',
                                  v_found.key, v_found.detail, v_found.fact);
                 perform pipeline.recount_waits_v1(p_run, v_found.no);
+            when 'forgotten' then
+                v_said := format('run %s waits in its chain, and no run before it is on its way: somebody '
+                                 'deleted or changed one; it is looked at once more', p_run);
+                insert into pipeline.requests (id, run, created_at, kind)
+                values (nextval('pipeline.ids'), p_run, v_now, 'chain');
+                perform pg_notify('pipeline_requests', '');
             else
                 v_said := format('run %s: %s and has %s; set right', p_run, v_found.detail, v_found.fact);
                 update pipeline.runs r set live = v_found.fact where r.id = p_run;

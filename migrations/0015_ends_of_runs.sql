@@ -14,6 +14,8 @@ declare
     v_enqueued record;
     v_chain record;
     v_begun record;
+    -- Who asks from outside has locked what there was, and waits for nobody.
+    v_waits boolean := p_worker <> 0;
 begin
     if p_go_runs <> '{}' then
         v_enqueued := pipeline.enqueue_steps_v1(p_go_runs, p_go_nos, p_go_graphs, p_worker, p_patterns,
@@ -29,7 +31,8 @@ begin
         queues := queues || pipeline.fire_v1(v_over);
         exit when not exists (select from pipeline.chains c where c.up = any (v_over));
         -- Level by level: what is skipped is an upstream that ended otherwise.
-        select c.* into v_chain from pipeline.settle_chains_v1(v_over) as c;
+        select c.* into v_chain from pipeline.settle_chains_v1(v_over, v_waits) as c;
+        v_waits := false;
         v_over := null;
         if v_chain.skipped_run is not null then
             v_over := pipeline.count_ends_v1(
@@ -105,12 +108,12 @@ begin
 end $$;
 
 -- Rule 17: of the runs that are chained to these, which can begin now, and which are skipped with all
--- their steps. It locks all that can be reached and is pending, in the order of ids and in one
--- statement: the one place where a transaction that holds runs waits for others. That is safe, because
--- whoever else locks several never waits while it holds some, and what is pending here cannot be
+-- their steps. With p_wait it locks all that can be reached and is pending, in the order of ids and in
+-- one statement: the one place where a transaction that holds runs waits for others. That is safe,
+-- because whoever else locks several never waits while it holds some, and what is pending here cannot be
 -- running elsewhere before the runs that we hold have ended.
 create function pipeline.settle_chains_v1(
-    p_ended bigint[], out skipped_run bigint[], out skipped_no integer[], out ready bigint[]
+    p_ended bigint[], p_wait boolean, out skipped_run bigint[], out skipped_no integer[], out ready bigint[]
 )
 language plpgsql as $$
 declare
@@ -118,9 +121,11 @@ declare
     v_reached bigint[];
     v_skipped bigint[];
 begin
-    v_reached := pipeline.reach_v1(p_ended);
-    perform from pipeline.runs r
-    where r.id = any (v_reached) and r.status = 'pending' order by r.id for no key update;
+    if p_wait then
+        v_reached := pipeline.reach_v1(p_ended);
+        perform from pipeline.runs r
+        where r.id = any (v_reached) and r.status = 'pending' order by r.id for no key update;
+    end if;
     -- Another may have been chained meanwhile; it is not waited for.
     perform from pipeline.runs r
     join pipeline.chains c on c.down = r.id
@@ -130,12 +135,14 @@ begin
            array_agg(d.id) filter (where d.succeeded)
     into v_skipped, ready
     from (
-        select r.id, bool_or(up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
+        -- One that somebody has deleted will not succeed.
+        select r.id, bool_or(up.id is null
+                             or up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
                bool_and(up.status = 'succeeded') as succeeded
         from (select distinct c.down from pipeline.chains c where c.up = any (p_ended)) as touched
         join pipeline.runs r on r.id = touched.down and r.status = 'pending'
         join pipeline.chains c on c.down = r.id
-        join pipeline.runs up on up.id = c.up
+        left join pipeline.runs up on up.id = c.up
         group by r.id
     ) as d;
     if v_skipped is not null then

@@ -42,7 +42,6 @@ declare
     v_now timestamptz := pipeline.now();
     v_run pipeline.runs;
     v_reason pipeline.step_reason := case p_drain when 'deadline' then 'deadline' else 'cancelled' end;
-    v_withdrawn bigint[];
     v_ended record;
 begin
     select * into v_run from pipeline.runs where id = p_run;
@@ -72,14 +71,13 @@ begin
         delete from pipeline.jobs j using queued q
         where j.id = q.id and j.status in ('later', 'ready')
         returning j.id
-    )
-    select coalesce(array_agg(w.id), '{}') into v_withdrawn from withdrawn w;
-    with ended as (
+    ), ended as (
         update pipeline.steps s
         set status = 'cancelled', ended_at = v_now, reason = v_reason, cause = null
         where s.run = p_run
           and (s.status in ('pending', 'waiting')
-               or s.status = 'enqueued' and pipeline.step_id(s.run, s.no) = any (v_withdrawn))
+               or s.status = 'enqueued'
+                  and pipeline.step_id(s.run, s.no) in (select w.id from withdrawn w))
         returning s.run, s.no
     )
     select coalesce(array_agg(run), '{}') as run, coalesce(array_agg(no), '{}') as no
@@ -96,6 +94,8 @@ end $$;
 -- Rule 19: opens a run again that the caller has locked. Failed, skipped and cancelled steps go back
 -- to pending, ignored failures only where they are named; what has an output keeps it. Runs that were
 -- skipped because of it become pending again. `refused` is its status where it cannot be reopened.
+-- Of what is left pending, a run before it may be ending at this moment, and who ends it does not see
+-- this: a request has it looked at once more.
 create function pipeline.reopen_v1(
     p_run bigint, p_named text[], out refused text, out queues text[], out over bigint[]
 )
@@ -108,6 +108,7 @@ declare
     v_blocked boolean;
     v_next bigint[];
     v_level bigint[];
+    v_opened bigint[] := array[p_run];
 begin
     select * into v_run from pipeline.runs where id = p_run;
     if v_run.status not in ('failed', 'halted', 'cancelled') then
@@ -132,12 +133,19 @@ begin
           );
         exit when v_next is null;
         perform pipeline.reset_v1(v_next, '{}');
+        v_opened := v_opened || v_next;
         v_level := v_next;
     end loop;
     if v_blocked then
         select s.queues, s.over into queues, over from pipeline.settle_run_v1(p_run) as s;
     else
         select b.queues, b.over into queues, over from pipeline.begin_v1(array[p_run]) as b;
+    end if;
+    insert into pipeline.requests (id, run, created_at, kind)
+    select nextval('pipeline.ids'), r.id, pipeline.now(), 'chain' from pipeline.runs r
+    where r.id = any (v_opened) and r.status = 'pending';
+    if found then
+        perform pg_notify('pipeline_requests', '');
     end if;
 end $$;
 
@@ -192,10 +200,11 @@ begin
     if not exists (select from pipeline.runs r where r.id = p_run and r.status = 'pending') then
         return;
     end if;
-    select bool_or(up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
+    -- One that somebody has deleted will not succeed.
+    select bool_or(up.id is null or up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
            bool_and(up.status = 'succeeded') as succeeded
     into v_up
-    from pipeline.chains c join pipeline.runs up on up.id = c.up where c.down = p_run;
+    from pipeline.chains c left join pipeline.runs up on up.id = c.up where c.down = p_run;
     if v_up.otherwise then
         with skipped as (
             update pipeline.steps s set status = 'skipped', ended_at = v_now, reason = 'run_skipped'
@@ -213,11 +222,9 @@ begin
     end if;
 end $$;
 
--- Rule 6: takes up the oldest requests whose runs can be locked now, one in a transaction. Returns
--- nothing where there is none.
+-- Rule 6: takes up a request, if its runs can be locked now. One in a transaction.
 create function pipeline.take_up_v1(
-    p_after bigint, out id bigint, out done boolean, out queues text[], out over bigint[],
-    out asked bigint[]
+    p_id bigint, out queues text[], out over bigint[], out asked bigint[]
 )
 language plpgsql as $$
 declare
@@ -225,13 +232,10 @@ declare
     v_refused text;
     v_ups bigint[];
 begin
-    select * into v_request from pipeline.requests q where q.id > p_after
-    order by q.id limit 1 for update skip locked;
+    select * into v_request from pipeline.requests q where q.id = p_id for update skip locked;
     if not found then
         return;
     end if;
-    id := v_request.id;
-    done := false;
     if v_request.kind = 'chain' then
         select array_agg(c.up) into v_ups from pipeline.chains c where c.down = v_request.run;
         if not pipeline.lock_runs_v1(array[v_request.run] || v_ups) then
@@ -255,8 +259,7 @@ begin
             select told.id, told.events, pipeline.now(), 'cancel_came_too_late' from told;
         end if;
     end if;
-    delete from pipeline.requests q where q.id = v_request.id;
-    done := true;
+    delete from pipeline.requests q where q.id = p_id;
 end $$;
 
 -- Jobs of this worker that belong to runs which are being cancelled: they are to stop.
@@ -310,7 +313,7 @@ begin
                    coalesce(bool_or(w.kind = n.job and w.version = n.version), false) as this_version
             from pipeline.workers worker
             cross join lateral unnest(worker.kinds, worker.versions) as w (kind, version)
-            where worker.stopped_at is null and worker.seen_at > pipeline.now() - interval '30 s'
+            where worker.takes_steps and worker.stopped_at is null and worker.seen_at > pipeline.now() - interval '30 s'
         ) as known
         where r.id = p_run and n.job is not null and not known.this_version
           and (s.status in ('skipped', 'cancelled')

@@ -20,6 +20,12 @@ begin
         limit p_limit
         for update of r skip locked
     ) as old;
+    -- One may have been chained to them before they were locked; from now on nobody can.
+    select array_agg(old.id) into v_old from unnest(v_old) as old (id)
+    where not exists (
+        select from pipeline.chains c join pipeline.runs d on d.id = c.down
+        where c.up = old.id and d.status = 'pending'
+    );
     if v_old is null then
         return 0;
     end if;
@@ -31,7 +37,8 @@ begin
     delete from pipeline.chains c where c.down = any (v_old);
     delete from pipeline.attempts a
     using unnest(v_old) as old (run)
-    where a.job >= pipeline.step_id(old.run, 0) and a.job < pipeline.step_id(old.run + 1, 0);
+    where a.job >= pipeline.step_id(old.run, 0) and a.job < pipeline.step_id(old.run + 1, 0)
+      and a.job % 2 = 0;  -- between them lie those of jobs that are no steps
     delete from pipeline.runs r where r.id = any (v_old);
     return cardinality(v_old);
 end $$;

@@ -89,7 +89,7 @@ impl<'a> NewBatch<'a> {
         I: IntoIterator<Item: IntoNewJob>,
     {
         let columns = columns(jobs)?;
-        self.client.look_for(columns.kinds());
+        self.client.look_for(columns.wanted());
         let mut tx = self.client.pool().begin().await?;
         let batch = self.create(&mut tx).await?;
         let added = insert(&mut tx, columns, Some(batch.id)).await?;
@@ -214,7 +214,7 @@ impl Batch {
         I: IntoIterator<Item: IntoNewJob>,
     {
         let columns = columns(jobs)?;
-        self.client.look_for(columns.kinds());
+        self.client.look_for(columns.wanted());
         let mut tx = self.client.pool().begin().await?;
         let state = self.lock(&mut tx).await?;
         if state.sealed {

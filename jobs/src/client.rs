@@ -7,7 +7,7 @@ use sqlx::{PgConnection, PgPool};
 use crate::Result;
 use crate::batch::NewBatch;
 use crate::enqueue::{Enqueue, Enqueued, IntoNewJob, Target, insert_into};
-use crate::known::Known;
+use crate::known::{Known, Wanted};
 
 /// The application's side: enqueues jobs, and looks after them.
 ///
@@ -120,9 +120,9 @@ impl Client {
         NewBatch::new(self)
     }
 
-    /// Warns, soon, of those of these job types that no live worker knows.
+    /// Warns, soon, of what no live worker takes.
     #[doc(hidden)]
-    pub fn look_for<'k>(&self, kinds: impl IntoIterator<Item = &'k str>) {
-        self.known.look_for(kinds);
+    pub fn look_for<'k>(&self, wanted: impl IntoIterator<Item = Wanted<'k>>) {
+        self.known.look_for(wanted);
     }
 }

@@ -69,6 +69,12 @@ impl Context {
         self.envelope.batch()
     }
 
+    /// What it is in a run, where it is a step.
+    #[doc(hidden)]
+    pub fn of_run(&self) -> Option<&crate::OfRun> {
+        self.envelope.of_run()
+    }
+
     /// How long is left until the timeout; `None` where there is none.
     pub fn time_left(&self) -> Option<Duration> {
         self.envelope.time_left()

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
-use crate::known::Known;
+use crate::known::{Known, Wanted};
 use crate::{Backoff, Error, NoInput, Perform, Result, limits};
 
 /// A job on its way into the queue, and what is different about it.
@@ -169,7 +169,7 @@ impl NewJob {
             range(
                 "delay",
                 delay,
-                delay <= day * 365 * 100,
+                delay <= limits::LONGEST,
                 "use at most 100 years",
             )?;
         }
@@ -300,7 +300,7 @@ pub(crate) async fn insert_into(
     jobs: Vec<NewJob>,
 ) -> Result<Vec<Enqueued>> {
     let columns = Columns::of(jobs)?;
-    known.look_for(columns.kinds());
+    known.look_for(columns.wanted());
     match target {
         Target::Pool(pool) => insert(&mut *pool.acquire().await?, columns, None).await,
         Target::Connection(connection) => insert(connection, columns, None).await,
@@ -323,9 +323,16 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// The job types, one for each job.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = &str> {
-        self.kinds.iter().copied()
+    /// What somebody must take, one for each job.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
+        self.kinds
+            .iter()
+            .zip(&self.queues)
+            .map(|(kind, queue)| Wanted {
+                kind,
+                queue,
+                is_step: false,
+            })
     }
 
     /// Checks every job before any is written.

@@ -1,5 +1,5 @@
-//! Which job types somebody knows: of what nobody does, we tell at once, and not when it has waited for
-//! long.
+//! Whether somebody would take a job: of what nobody does, we tell at once, and not when it has waited
+//! for long.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,72 +15,171 @@ const QUIET: Duration = Duration::from_secs(60);
 /// A worker of the same process may be about to register.
 const BREATH: Duration = Duration::from_secs(1);
 
-/// What a client and its clones know of the job types that live workers know.
+/// What somebody must take: a job of this type in this queue, which may be a step of a run.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted<'k> {
+    pub kind: &'k str,
+    pub queue: &'k str,
+    pub is_step: bool,
+}
+
+/// What a client and its clones know of who takes what.
 #[derive(Debug)]
 pub(crate) struct Known {
     pool: PgPool,
-    /// Until when a type is not asked about.
-    until: Mutex<HashMap<String, Instant>>,
+    /// What was asked, by job type.
+    asked: Mutex<HashMap<String, Vec<Asked>>>,
+}
+
+#[derive(Debug, Clone)]
+struct Asked {
+    kind: String,
+    queue: String,
+    is_step: bool,
+    /// Until then it is not asked again.
+    until: Instant,
+}
+
+impl Asked {
+    fn is(&self, wanted: Wanted<'_>) -> bool {
+        (self.queue.as_str(), self.is_step) == (wanted.queue, wanted.is_step)
+    }
 }
 
 impl Known {
     pub(crate) fn new(pool: PgPool) -> Arc<Self> {
         Arc::new(Self {
             pool,
-            until: Mutex::default(),
+            asked: Mutex::default(),
         })
     }
 
-    /// Warns of those of these job types that no live worker knows. The database is asked about each
-    /// once in a while, on a connection of the pool, and nobody waits for it.
-    pub(crate) fn look_for<'k>(self: &Arc<Self>, kinds: impl IntoIterator<Item = &'k str>) {
-        let now = Instant::now();
-        let mut asked = Vec::new();
+    /// Warns of those that no live worker takes. The database is asked about each once in a while, on
+    /// a connection of the pool, and nobody waits for it.
+    pub(crate) fn look_for<'k>(self: &Arc<Self>, wanted: impl IntoIterator<Item = Wanted<'k>>) {
+        let mut fresh = Vec::new();
         let mut last = None;
-        let mut until = self.until.lock();
-        for kind in kinds {
+        let mut asked = self.asked.lock();
+        for wanted in wanted {
             // Of many, most are like the one before.
-            if last.replace(kind) != Some(kind) && until.get(kind).is_none_or(|until| *until <= now)
-            {
-                until.insert(kind.to_owned(), now + BELIEVED);
-                asked.push(kind.to_owned());
+            if last.replace(wanted) != Some(wanted) {
+                fresh.extend(note(&mut asked, wanted, BELIEVED));
             }
         }
-        drop(until);
-        if let (false, Ok(runtime)) = (asked.is_empty(), tokio::runtime::Handle::try_current()) {
+        drop(asked);
+        if let (false, Ok(runtime)) = (fresh.is_empty(), tokio::runtime::Handle::try_current()) {
             let known = Arc::clone(self);
-            runtime.spawn(async move { known.ask(asked).await });
+            runtime.spawn(async move { known.ask(fresh).await });
         }
     }
 
-    async fn ask(&self, kinds: Vec<String>) {
-        let unknown = async {
-            let unknown = self.unknown(&kinds).await?;
-            if unknown.is_empty() {
-                return Ok(unknown);
+    async fn ask(&self, wanted: Vec<Asked>) {
+        let untaken = async {
+            let untaken = self.untaken(&wanted).await?;
+            if untaken.is_empty() {
+                return Ok(untaken);
             }
             tokio::time::sleep(BREATH).await;
-            self.unknown(&unknown).await
+            let again: Vec<Asked> = untaken.into_iter().map(|(asked, _)| asked).collect();
+            self.untaken(&again).await
         };
-        match unknown.await {
-            Ok(unknown) => {
-                for kind in unknown {
-                    tracing::warn!(
-                        job.kind = kind,
-                        "no live worker knows this job type: jobs of it wait until one does; \
-                         register it with a worker"
-                    );
-                    self.until.lock().insert(kind, Instant::now() + QUIET);
+        match untaken.await {
+            Ok(untaken) => {
+                for (job, why) in untaken {
+                    tracing::warn!(job.kind = job.kind, job.queue = job.queue, "{}", why.said());
+                    self.keep_quiet(&job);
                 }
             }
             // Whoever enqueues hears of it elsewhere.
-            Err(error) => tracing::debug!(%error, "who knows a job type could not be asked"),
+            Err(error) => tracing::debug!(%error, "who takes a job could not be asked"),
         }
     }
 
-    async fn unknown(&self, kinds: &[String]) -> Result<Vec<String>, sqlx::Error> {
-        sqlx::query_file_scalar!("src/sql/unknown_kinds.sql", kinds)
-            .fetch_all(&self.pool)
-            .await
+    fn keep_quiet(&self, job: &Asked) {
+        let mut asked = self.asked.lock();
+        for known in asked.get_mut(&job.kind).into_iter().flatten() {
+            if (&known.queue, known.is_step) == (&job.queue, job.is_step) {
+                known.until = Instant::now() + QUIET;
+            }
+        }
+    }
+
+    async fn untaken(&self, wanted: &[Asked]) -> Result<Vec<(Asked, Why)>, sqlx::Error> {
+        let kinds: Vec<&str> = wanted.iter().map(|asked| asked.kind.as_str()).collect();
+        let queues: Vec<&str> = wanted.iter().map(|asked| asked.queue.as_str()).collect();
+        let steps: Vec<bool> = wanted.iter().map(|asked| asked.is_step).collect();
+        let rows = sqlx::query_file!(
+            "src/sql/untaken.sql",
+            &kinds as &[&str],
+            &queues as &[&str],
+            &steps
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let of = |ord: i64| wanted.get(usize::try_from(ord - 1).ok()?).cloned();
+        Ok(rows
+            .into_iter()
+            .filter_map(|row| {
+                let why = match (row.is_known, row.is_taken) {
+                    (false, _) => Why::Unknown,
+                    (_, false) => Why::OnlyJobs,
+                    _ => Why::Unserved,
+                };
+                Some((of(row.ord)?, why))
+            })
+            .collect())
+    }
+}
+
+/// Notes that it is asked about now; `None` where it was lately.
+fn note(
+    asked: &mut HashMap<String, Vec<Asked>>,
+    wanted: Wanted<'_>,
+    time: Duration,
+) -> Option<Asked> {
+    let now = Instant::now();
+    let of_kind = match asked.get_mut(wanted.kind) {
+        Some(of_kind) => of_kind,
+        None => asked.entry(wanted.kind.to_owned()).or_default(),
+    };
+    let fresh = Asked {
+        kind: wanted.kind.to_owned(),
+        queue: wanted.queue.to_owned(),
+        is_step: wanted.is_step,
+        until: now + time,
+    };
+    match of_kind.iter_mut().find(|known| known.is(wanted)) {
+        Some(known) if known.until > now => return None,
+        Some(known) => known.until = fresh.until,
+        None => of_kind.push(fresh.clone()),
+    }
+    Some(fresh)
+}
+
+/// Why nobody takes a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Unknown,
+    OnlyJobs,
+    Unserved,
+}
+
+impl Why {
+    fn said(self) -> &'static str {
+        match self {
+            Self::Unknown => {
+                "no live worker knows this job type: jobs of it wait until one does; register it with a \
+                 worker"
+            }
+            Self::OnlyJobs => {
+                "of the live workers, only such as take no steps of runs know this job type: its steps \
+                 wait; run a `pipeline::Worker` instead of a `jobs::Worker`"
+            }
+            Self::Unserved => {
+                "no live worker that knows this job type serves its queue: its jobs wait until one does; \
+                 name the queue with `Worker::queue`"
+            }
+        }
     }
 }

@@ -37,6 +37,8 @@ mod options;
 mod registry;
 mod worker;
 
+#[doc(hidden)]
+pub use backend::OfRun;
 pub use backend::{Claimed, Envelope, JobsBackend};
 pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
 pub use client::Client;
@@ -51,6 +53,8 @@ pub use error::{Error, Result};
 pub use failure::JobError;
 pub use input::{Given, Input};
 pub use job::{Job, NoInput, OnError, Perform};
+#[doc(hidden)]
+pub use known::Wanted;
 pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, WorkerInfo};
 pub use migrate::{MINIMUM_SERVER, migrate, migrations};
 pub use options::{Backoff, Growth, JobOptions};

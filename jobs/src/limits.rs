@@ -1,5 +1,7 @@
 //! What input may be: every bound on what others give us, checked before any write.
 
+use std::time::Duration;
+
 use crate::{Error, Result};
 
 /// The longest name of a queue or a job type.
@@ -14,6 +16,14 @@ pub(crate) const MESSAGE: usize = 8 << 10;
 pub(crate) const SLOTS: u32 = 100_000;
 /// The most jobs in one statement.
 pub const BULK: usize = 100_000;
+
+/// The longest time that is kept; longer ones are taken for it where they do no harm.
+pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// A time as the database has it.
+pub fn millis(time: Duration) -> i64 {
+    i64::try_from(time.min(LONGEST).as_millis()).unwrap_or(i64::MAX)
+}
 
 /// A name of letters, digits, `.`, `_` and `-`.
 pub(crate) fn name(what: &'static str, value: &str) -> Result<()> {

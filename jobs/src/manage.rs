@@ -173,7 +173,7 @@ impl JobFilter {
         self
     }
 
-    /// Those enqueued before this one: give the last of a page to get the next.
+    /// Those with smaller ids than this one: give the last of a page to get the next.
     pub fn before(mut self, job: i64) -> Self {
         self.before = Some(job);
         self
@@ -187,7 +187,8 @@ impl JobFilter {
 }
 
 impl Client {
-    /// Jobs, the newest first.
+    /// Jobs, the largest id first: of those that were enqueued, the newest. Steps of runs have ids after
+    /// those of their runs, and stand among the others by these.
     ///
     /// # Errors
     ///

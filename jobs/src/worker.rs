@@ -15,6 +15,10 @@ use crate::engine::{Chore, Line, LoadInput, Probe, Settings, Settle, Shared, cov
 use crate::registry::{Fake, Jobs, Performer, Registering, Registry};
 use crate::{Error, Perform, Result, limits};
 
+/// How often a worker can look for work.
+const OFTEN: Duration = Duration::from_millis(10);
+const RARELY: Duration = Duration::from_secs(10);
+
 /// A process that runs jobs; run as many as you like.
 ///
 /// ```no_run
@@ -155,7 +159,8 @@ impl Worker {
         self
     }
 
-    /// How often to look for work that no notification told of (every second by default).
+    /// How often to look for work that no notification told of (every second by default); from 10 ms to
+    /// 10 s, because signs of life are given with it.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.poll = poll;
         self
@@ -324,7 +329,7 @@ impl Worker {
                 .then(|| self.only.iter().map(|pattern| like(pattern)).collect()),
             keep_succeeded: self.keep_succeeded,
             grace: self.grace,
-            poll: self.poll.max(Duration::from_millis(10)),
+            poll: self.poll.clamp(OFTEN, RARELY),
             unknown_after: self.unknown_after,
             group: self.group,
             probe: self.probe,

@@ -231,15 +231,19 @@ pub enum Error {
 
     /// The run did not end in time.
     #[error(
-        "run {run} has not ended within {limit:?}: it is {status}; wait longer, or look at its steps"
+        "run {run} has not ended within {limit:?}: {}; wait longer, or look at its steps",
+        .status.map_or_else(
+            || "the database did not say in time how it stands".to_owned(),
+            |status| format!("it is {status}")
+        )
     )]
     Timeout {
         /// The run.
         run: i64,
         /// How long was waited.
         limit: std::time::Duration,
-        /// Its status.
-        status: crate::RunStatus,
+        /// Its status, where the database has said it.
+        status: Option<crate::RunStatus>,
     },
 
     /// A database whose clock must not be replaced.

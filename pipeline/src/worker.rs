@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::{Envelope, Jobs, JobsBackend, Performer};
+use jobs::{Envelope, Jobs, JobsBackend, Performer, limits};
 use sqlx::PgPool;
 
 use crate::Result;
@@ -93,7 +93,8 @@ impl Worker {
         /// How long running jobs have when the worker is to stop (25 s by default). Then they are
         /// handed back, which costs them no attempt.
         grace(grace: Duration);
-        /// How often to look for work that no notification told of (every second by default).
+        /// How often to look for work that no notification told of (every second by default); from 10 ms
+        /// to 10 s, because signs of life are given with it.
         poll(poll: Duration);
         /// After how long a job whose type no live worker knows has failed (10 minutes by default).
         unknown_after(wait: Duration);
@@ -144,28 +145,44 @@ impl Worker {
 
     /// The same worker as the layer of jobs has it: see [`jobs::Worker::into_parts`].
     pub fn into_jobs(self) -> jobs::Worker {
-        let every = self.reconcile_every.max(Duration::from_millis(1));
+        let every = self
+            .reconcile_every
+            .clamp(Duration::from_millis(1), limits::LONGEST);
         self.jobs.chore(Arc::new(Reconciler { every }))
     }
 }
 
-/// What a step can know of its run.
+/// What a step can know of its run; a job that is no step knows none of it.
 pub trait StepContext {
     /// The run that this job is a step of.
     fn run(&self) -> Option<i64>;
+
+    /// The key of the step.
+    fn step(&self) -> Option<&str>;
+
+    /// Which opening of the run this is: 1, and one more for each time it was reopened.
+    fn round(&self) -> Option<u32>;
 }
 
-impl StepContext for jobs::Context {
-    fn run(&self) -> Option<i64> {
-        step(self.id())
-    }
+macro_rules! step_context {
+    ($($type:ty)*) => {
+        $(impl StepContext for $type {
+            fn run(&self) -> Option<i64> {
+                step(self.id())
+            }
+
+            fn step(&self) -> Option<&str> {
+                self.of_run().map(|of| of.step.as_str())
+            }
+
+            fn round(&self) -> Option<u32> {
+                self.of_run().map(|of| of.round)
+            }
+        })*
+    };
 }
 
-impl StepContext for Envelope {
-    fn run(&self) -> Option<i64> {
-        step(self.id())
-    }
-}
+step_context!(jobs::Context Envelope);
 
 fn step(job: i64) -> Option<i64> {
     (job % 2 == 0).then(|| crate::coordinator::run_of(job))

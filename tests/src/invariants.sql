@@ -102,6 +102,16 @@ from pipeline.runs r
 where not exists (select from pipeline.graphs g where g.id = r.graph)
 
 union all
+-- Rule 17. Who chains or reopens leaves a request until somebody has looked under all the locks.
+select format('run %s waits in its chain, all runs before it have ended, and nobody is to look', r.id),
+       to_jsonb(r)
+from pipeline.runs r
+where r.status = 'pending'
+  and not exists (select from pipeline.chains c join pipeline.runs up on up.id = c.up
+                  where c.down = r.id and up.status in ('pending', 'running', 'cancelling'))
+  and not exists (select from pipeline.requests q where q.run = r.id)
+
+union all
 select format('step %s of run %s has no run', s.no, s.run), to_jsonb(s)
 from pipeline.steps s
 where not exists (select from pipeline.runs r where r.id = s.run)

@@ -39,6 +39,21 @@ pub struct Claimed {
     pub input: Input,
     /// What its enqueueing changed, as JSON.
     pub options: Option<String>,
+    /// What it is in a run, where it is a step.
+    #[serde(default)]
+    pub of_run: Option<OfRun>,
+}
+
+/// What a job is in a run.
+#[doc(hidden)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfRun {
+    /// The run.
+    pub run: i64,
+    /// Which opening of it; the first is 1.
+    pub round: u32,
+    /// The key of the step.
+    pub step: String,
 }
 
 impl Claimed {
@@ -60,6 +75,7 @@ impl Claimed {
             args: String::new(),
             input: Input::None,
             options: None,
+            of_run: None,
         }
     }
 

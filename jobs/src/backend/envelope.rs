@@ -11,7 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::Claimed;
+use super::{Claimed, OfRun};
 use crate::engine::{Alive, Chances, End, Shared, Verb};
 use crate::enqueue::Overrides;
 use crate::{Backoff, Input};
@@ -266,6 +266,12 @@ impl Envelope {
     pub fn batch(&self) -> Option<i64> {
         let own = self.0.job.is_step().then_some(self.0.job.id);
         self.0.job.batch.or(own)
+    }
+
+    /// What it is in a run, where it is a step.
+    #[doc(hidden)]
+    pub fn of_run(&self) -> Option<&OfRun> {
+        self.0.job.of_run.as_ref()
     }
 
     pub(crate) fn args(&self) -> &str {

@@ -191,6 +191,7 @@ fn shown(job: JobInfo) -> Task<Envelope> {
         args: job.args.to_string(),
         input: crate::Input::None,
         options: None,
+        of_run: None,
     }))
     .task_id(TaskId::from_int(id.cast_unsigned()))
     .attempt(attempt)

@@ -111,6 +111,8 @@ where
             job.kind = envelope.kind(),
             queue = envelope.queue(),
             attempt = envelope.attempt(),
+            run.id = envelope.of_run().map(|of| of.run),
+            step = envelope.of_run().map(|of| of.step.as_str()),
         );
         let handle = tokio::spawn(run(job, attempt, envelope.clone()).instrument(span));
         envelope.control().runs_as(handle.abort_handle());
@@ -148,12 +150,20 @@ where
 
 fn fail(attempt: Attempt, envelope: &Envelope, error: JobError) {
     let (verb, wait) = judge(&error, envelope.chances());
-    tracing::debug!(
-        job.id = envelope.id(),
-        class = error.class(),
-        ?verb,
-        "an attempt failed"
-    );
+    let (id, class) = (envelope.id(), error.class());
+    match verb {
+        // Its message is with the job: it may say what a log is not to hold.
+        Verb::Fail | Verb::Discard => tracing::warn!(
+            job.id = id,
+            job.kind = envelope.kind(),
+            run.id = envelope.of_run().map(|of| of.run),
+            step = envelope.of_run().map(|of| of.step.as_str()),
+            attempt = envelope.attempt(),
+            class,
+            "a job failed for good"
+        ),
+        _ => tracing::debug!(job.id = id, class, ?verb, "an attempt failed"),
+    }
     attempt.end(|end: &mut End| {
         end.verb = verb;
         end.wait = wait;

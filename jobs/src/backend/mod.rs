@@ -24,8 +24,8 @@ use apalis_core::worker::context::WorkerContext;
 
 use crate::engine::Shared;
 
-pub use claimed::Claimed;
 pub(crate) use claimed::is_step;
+pub use claimed::{Claimed, OfRun};
 pub use envelope::Envelope;
 pub(crate) use envelope::{Control, Why};
 pub(crate) use inbox::Inbox;

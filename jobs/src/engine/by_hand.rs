@@ -125,7 +125,7 @@ impl ByHand {
     /// What the database said; then nothing was written.
     pub async fn turn(&mut self, ends: Vec<End>, slots: Slots, wait: bool) -> Result<Turn> {
         let mut reserved = self.reserve(slots);
-        let (ends, done) = attempt(&self.shared, &mut self.link, ends, &reserved, wait)
+        let (ends, done) = attempt(&self.shared, &mut self.link, ends, &reserved, wait, None)
             .await
             .map_err(|refused| match refused {
                 Refused::Error(error) => Error::from(error),

@@ -7,6 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::link::{Link, limited};
 use super::{Chore, Shared};
+use crate::limits;
 
 pub(crate) fn spawn(shared: &Arc<Shared>, pool: &PgPool) -> Vec<JoinHandle<()>> {
     shared
@@ -22,7 +23,10 @@ pub(crate) fn spawn(shared: &Arc<Shared>, pool: &PgPool) -> Vec<JoinHandle<()>> 
 async fn run(shared: Arc<Shared>, chore: Arc<dyn Chore>, mut link: Link) {
     loop {
         // A little off, so that the workers of a fleet do not all come at once.
-        let wait = chore.every().mul_f64(0.9 + 0.2 * fastrand::f64());
+        let wait = chore
+            .every()
+            .min(limits::LONGEST)
+            .mul_f64(0.9 + 0.2 * fastrand::f64());
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = shared.called(chore.channel()) => {}

@@ -54,6 +54,11 @@ impl Line {
         covers(&self.pattern, queue)
     }
 
+    /// Whether no slot is used, nor reserved for a claim that is on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free.available_permits() == self.slots as usize
+    }
+
     pub(crate) fn wake(&self) {
         self.hungry.store(true, Ordering::Release);
         self.head.lock().get_or_insert(Head {

@@ -12,7 +12,7 @@ const CONNECTIONS: u32 = 7;
 /// No statement of the engine's takes this long unless something is wrong. It looks things up by key: a
 /// plan that was made while a table was empty must not go through all of it for ever, and one for each
 /// call would cost more than the call.
-const STATEMENT: &str = "set statement_timeout to '30s'; set lock_timeout to '10s'; \
+const SETTINGS: &str = "set statement_timeout to '30s'; set lock_timeout to '10s'; \
                          set idle_in_transaction_session_timeout to '60s'; \
                          set default_transaction_isolation to 'read committed'; set jit to off; \
                          set enable_seqscan to off; set plan_cache_mode to force_generic_plan";
@@ -28,7 +28,7 @@ pub(crate) fn own_pool(options: &PgConnectOptions) -> PgPool {
         .test_before_acquire(false)
         .after_connect(|connection, _| {
             Box::pin(async move {
-                sqlx::raw_sql(STATEMENT).execute(connection).await?;
+                sqlx::raw_sql(SETTINGS).execute(connection).await?;
                 Ok(())
             })
         })
@@ -110,6 +110,8 @@ pub(crate) enum Trouble {
     Data,
     /// Another transaction was in the way: the same again.
     Conflict,
+    /// It took longer than a statement may: less of it, and alone with more time.
+    TooLong,
     /// The connection or the server: later.
     Server,
 }
@@ -127,6 +129,7 @@ impl Trouble {
         };
         match code.as_ref() {
             "40001" | "40P01" | "55P03" => Self::Conflict,
+            "57014" => Self::TooLong,
             "P0001" => Self::Data,
             code if ["22", "23", "54"]
                 .iter()

@@ -251,6 +251,10 @@ impl Shared {
 
     fn committed(&self, count: usize) {
         self.uncommitted.fetch_sub(count, Ordering::AcqRel);
+        if self.closing.is_cancelled() {
+            // It may have been the last that was waited for.
+            self.signal.notify_one();
+        }
     }
 
     fn uncommitted(&self) -> usize {
@@ -259,7 +263,7 @@ impl Shared {
 
     /// Whether there is nothing left to do, and nothing will come.
     fn is_drained(&self) -> bool {
-        self.closing.is_cancelled() && self.uncommitted() == 0
+        self.closing.is_cancelled() && self.uncommitted() == 0 && self.alive.lock().is_empty()
     }
 
     /// The tokens of everything that was claimed for us and that we know of.
@@ -438,8 +442,8 @@ async fn supervise(shared: Arc<Shared>, worker: WorkerContext) {
     pool.close().await;
 }
 
-/// What was claimed and has not started goes back at once; what runs is asked to stop, has its
-/// grace, and is then handed back.
+/// What was claimed and has not started goes back at once, also where the claim is still on its way;
+/// what runs is asked to stop, has its grace, and is then handed back.
 async fn bring_home(shared: &Shared) {
     let controls = || -> Vec<Arc<Control>> {
         let alive = shared.alive.lock();
@@ -448,15 +452,19 @@ async fn bring_home(shared: &Shared) {
             .map(|alive| Arc::clone(&alive.control))
             .collect()
     };
-    drop(shared.inbox.drain());
-    controls().iter().for_each(|control| control.ask_to_stop());
-    let deadline = Instant::now() + shared.settings.grace;
-    while !shared.alive.lock().is_empty() {
+    let began = Instant::now();
+    loop {
+        let has_ended = began.elapsed() >= shared.settings.grace;
         drop(shared.inbox.drain());
-        if Instant::now() >= deadline {
-            controls()
-                .iter()
-                .for_each(|control| control.kill(Why::Shutdown));
+        for control in controls() {
+            control.ask_to_stop();
+            if has_ended {
+                control.kill(Why::Shutdown);
+            }
+        }
+        let is_home = has_ended || shared.lines.iter().all(Line::is_idle);
+        if is_home && shared.alive.lock().is_empty() {
+            return;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -25,6 +25,7 @@ pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
                 shared.queues_json(),
                 &shared.registry.names(),
                 &shared.registry.versions(),
+                shared.takes_steps(),
             )
             .fetch_one(connection)
             .await

@@ -12,6 +12,7 @@ use super::probe::Moment;
 use super::{News, Offer, Offered, Shared};
 use crate::Input;
 use crate::backend::Claimed;
+use crate::limits;
 
 /// What a committed turn came to.
 #[derive(Default)]
@@ -50,16 +51,24 @@ impl From<sqlx::Error> for Refused {
     }
 }
 
-/// One transaction: lock, end, settle, claim, commit.
+/// One transaction: lock, end, settle, claim, commit. `statement` is the longest that one of its
+/// statements may take, where that is not the usual.
 pub(super) async fn attempt(
     shared: &Shared,
     link: &mut Link,
     ends: Vec<End>,
     reserved: &[Reserved],
     wait: bool,
+    statement: Option<Duration>,
 ) -> Result<(Vec<End>, Done), Refused> {
     let connection = link.try_get().await?;
     let mut tx = connection.begin().await?;
+    if let Some(limit) = statement {
+        let millis = limit.as_millis().to_string();
+        sqlx::query_scalar!("select set_config('statement_timeout', $1, true)", millis)
+            .fetch_one(&mut *tx)
+            .await?;
+    }
     let (mut ends, held) = lock(shared, &mut tx, ends, wait).await?;
     let mut done = Done {
         held,
@@ -139,11 +148,11 @@ async fn end(
         &column(|end| end.id),
         &column(|end| end.token),
         &verbs,
-        &column(|end| i64::try_from(end.wait.as_millis()).unwrap_or(i64::MAX)),
+        &column(|end| limits::millis(end.wait)),
         &classes as &[Option<&str>],
         &messages as &[Option<&str>],
         shared.settings.keep_succeeded,
-        i64::try_from(shared.settings.unknown_after.as_millis()).unwrap_or(i64::MAX),
+        limits::millis(shared.settings.unknown_after),
     )
     .fetch_one(tx)
     .await?;
@@ -313,6 +322,7 @@ async fn claim(
             args: row.args,
             input: row.input.map_or(Input::None, Input::Json),
             options: row.options,
+            of_run: None,
         });
     }
     for asked in &mut done.asked {

@@ -35,6 +35,10 @@ pub(super) const SHARE: usize = 5;
 
 pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
     loop {
+        if shared.closing.is_cancelled() {
+            // What a claim brought that was on its way for longer than the grace.
+            drop(shared.inbox.drain());
+        }
         if shared.is_held_up() {
             let _ = tokio::time::timeout(BREATH, shared.signal.notified()).await;
         }
@@ -138,12 +142,13 @@ fn reserve(shared: &Shared, ends: &[End]) -> Vec<Reserved> {
             claims: slots.claims,
         })
     };
-    shared
-        .lines
-        .iter()
-        .enumerate()
-        .filter_map(reserve)
-        .collect()
+    let lines = shared.lines.iter().enumerate();
+    let mut reserved = lines.filter_map(reserve).collect();
+    // Who stops looks at the slots after it has said so: it sees these, or we see that.
+    if shared.is_closed_to_work() {
+        give_up(shared, &mut reserved);
+    }
+    reserved
 }
 
 /// Sees these ends through, whatever happens on the way.
@@ -168,10 +173,12 @@ async fn turn(
         }
         let _turning = shared.turning.read().await;
         let sent = Instant::now();
-        let outcome =
-            tokio::time::timeout(limit, attempt(shared, link, ends.clone(), &reserved, wait))
-                .await
-                .unwrap_or_else(|_| Err(Refused::Error(sqlx::Error::PoolTimedOut)));
+        // Two of the longest statements, and a little of the others.
+        let statement = (limit > LIMIT).then_some(limit / 2);
+        let attempt = attempt(shared, link, ends.clone(), &reserved, wait, statement);
+        let outcome = tokio::time::timeout(limit, attempt)
+            .await
+            .unwrap_or_else(|_| Err(Refused::Error(sqlx::Error::PoolTimedOut)));
         match outcome {
             Ok((ends, done)) => {
                 link.good();
@@ -200,11 +207,11 @@ async fn turn(
                     reserved.clear();
                 }
                 // No end answers for a claim that rode with it.
-                Trouble::Data if !reserved.is_empty() => {
+                Trouble::Data | Trouble::TooLong if !reserved.is_empty() => {
                     give_up(shared, &mut reserved);
                     groups.push(ends);
                 }
-                Trouble::Data if ends.len() > 1 => {
+                Trouble::Data | Trouble::TooLong if ends.len() > 1 => {
                     tracing::warn!(%error, count = ends.len(), "a group of ends was refused; it is split");
                     let half = ends.len() / 2;
                     groups.push(ends[half..].to_vec());
@@ -220,12 +227,12 @@ async fn turn(
                     tracing::debug!(%error, "a turn is tried again");
                     groups.push(ends);
                 }
-                Trouble::Server if shared.gives_up() => {
+                Trouble::Server | Trouble::TooLong if shared.gives_up() => {
                     let count = ends.len();
                     tracing::error!(%error, count, "ends are left to those who take over");
                     shared.committed(count);
                 }
-                Trouble::Server => {
+                Trouble::Server | Trouble::TooLong => {
                     tracing::warn!(%error, "a turn could not be committed; it is tried again");
                     // Nothing is claimed while we wait: the slots belong to whoever comes first.
                     give_up(shared, &mut reserved);
@@ -279,7 +286,6 @@ async fn finish(
     mut reserved: Vec<Reserved>,
     sent: Instant,
 ) {
-    shared.committed(ends.len());
     {
         let mut lost = shared.lost.lock();
         for end in ends.iter().filter(|end| end.verb == Verb::Lost) {
@@ -319,6 +325,8 @@ async fn finish(
         shared.probe(Moment::Claimed, count).await;
     }
     shared.start_claimed(done.claimed, reserved, sent);
+    // Only now: whoever stops takes it that nothing comes any more.
+    shared.committed(ends.len());
 }
 
 /// The lines remember what they were asked for, and what came last.

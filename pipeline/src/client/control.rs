@@ -35,7 +35,7 @@ impl<O> Run<O> {
     }
 
     async fn try_cancel(&self) -> Result<()> {
-        let mut tx = self.lock().await?;
+        let mut tx = self.lock(false).await?;
         let row = sqlx::query!(
             "select refused, queues, over from pipeline.cancel_v1($1, 'cancel')",
             self.id()
@@ -98,9 +98,10 @@ impl<O> Run<O> {
         .await
     }
 
-    /// A transaction that holds the run, and with it all that may change because of it. Nobody is
-    /// waited for while something is held: whoever does not get all of them lets go and tries again.
-    async fn lock(&self) -> Result<Transaction<'static, Postgres>> {
+    /// A transaction that holds the run, and with it all that may change because of it; and what comes
+    /// before it, where that decides. Nobody is waited for while something is held: whoever does not get
+    /// all of them lets go and tries again.
+    async fn lock(&self, before: bool) -> Result<Transaction<'static, Postgres>> {
         let began = tokio::time::Instant::now();
         let mut pause = Duration::from_millis(1);
         loop {
@@ -108,10 +109,10 @@ impl<O> Run<O> {
             if !self.exists(&mut tx).await? {
                 return Err(Error::NoRun(self.id()));
             }
-            let locked = sqlx::query_scalar!("select pipeline.lock_runs_v1($1)", &[self.id()])
+            let locked = sqlx::query_file_scalar!("src/sql/lock_runs.sql", self.id(), before)
                 .fetch_one(&mut *tx)
                 .await?;
-            if locked == Some(true) {
+            if locked {
                 return Ok(tx);
             }
             tx.rollback().await?;
@@ -236,7 +237,7 @@ impl<O> Reopen<'_, O> {
 
     async fn try_reopen(&self) -> Result<()> {
         let run = self.run.id();
-        let mut tx = self.run.lock().await?;
+        let mut tx = self.run.lock(true).await?;
         let status = sqlx::query_scalar!(
             r#"select status::text as "status!" from pipeline.runs where id = $1"#,
             run

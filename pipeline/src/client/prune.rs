@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jobs::limits;
+
 use super::Client;
 use crate::Result;
 
@@ -20,7 +22,7 @@ impl Client {
     ///
     /// When the database refuses; what was deleted until then stays deleted.
     pub async fn prune(&self, older_than: Duration) -> Result<u64> {
-        let age = i64::try_from(older_than.as_millis()).unwrap_or(i64::MAX / 2);
+        let age = limits::millis(older_than);
         let mut all = 0;
         loop {
             let page = sqlx::query_scalar!("select pipeline.prune_runs_v1($1, $2)", age, PAGE)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use jobs::Wanted;
 use sha2::{Digest as _, Sha256};
 use sqlx::{Connection as _, PgConnection, PgPool};
 
@@ -78,12 +79,22 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// The names of the job types in it.
-    pub(super) fn kinds(&self) -> impl Iterator<Item = &str> {
+    /// What somebody must take.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
         self.first.iter().chain(&self.rest).flat_map(|group| {
-            let steps = group.graph.nodes().filter_map(|node| Some(node.job()?.0));
-            let callbacks = &group.graph.spec().callbacks;
-            steps.chain(callbacks.iter().map(|callback| callback.job.as_str()))
+            let steps = group.graph.nodes().filter_map(|node| {
+                Some(Wanted {
+                    kind: node.job()?.0,
+                    queue: &node.options()?.queue,
+                    is_step: true,
+                })
+            });
+            let callbacks = group.graph.spec().callbacks.iter();
+            steps.chain(callbacks.map(|callback| Wanted {
+                kind: &callback.job,
+                queue: &callback.options.queue,
+                is_step: false,
+            }))
         })
     }
 

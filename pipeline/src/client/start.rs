@@ -131,16 +131,21 @@ pub(crate) async fn chained(
     if plan.count == 0 {
         return Ok(stages.iter().map(|_| Vec::new()).collect());
     }
-    client.look_for(plan.kinds());
+    client.look_for(plan.wanted());
     let found = match &mut target {
         Target::Connection(connection) => on_connection(client, connection, &plan).await?,
         Target::Pool(pool) => on_pool(client, pool, &plan).await?,
     };
     if let (Target::Pool(pool), false) = (&target, after.is_empty()) {
-        // What it is chained to may have ended: that acts at once. If we die here, a worker takes it up.
-        let settled = take_up(&mut *pool.acquire().await?).await?;
-        let stops = !settled.stop.is_empty();
-        tell(pool, &settled.queues, settled.news, stops).await;
+        // What it is chained to may have ended: that acts at once. If we cannot, a worker takes it up.
+        let settled = async { take_up(&mut *pool.acquire().await?).await };
+        match settled.await {
+            Ok(settled) => {
+                let stops = !settled.stop.is_empty();
+                tell(pool, &settled.queues, settled.news, stops).await;
+            }
+            Err(error) => tracing::debug!(%error, "a chain is left to the workers"),
+        }
     }
     let mut found = found.into_iter();
     let mut started = Vec::new();

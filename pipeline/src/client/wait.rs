@@ -8,6 +8,9 @@ use futures_util::future::BoxFuture;
 use super::{Client, Run};
 use crate::{Error, Result, RunStatus};
 
+/// How long somebody who waits no longer asks how the run stands.
+const GLANCE: Duration = Duration::from_secs(2);
+
 /// Waits for the end of a run when awaited.
 #[derive(Debug, Clone)]
 #[must_use = "it waits when this is awaited"]
@@ -48,7 +51,8 @@ impl<O> Run<O> {
 }
 
 impl Wait {
-    /// Waits no longer than this: then it is [`Error::Timeout`], which says where the run stands.
+    /// Waits no longer than this: then it is [`Error::Timeout`], which says where the run stands if the
+    /// database says so at once.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
@@ -77,12 +81,13 @@ impl Wait {
     async fn ended_in_time(&self, limit: Duration) -> Result<RunStatus> {
         match tokio::time::timeout(limit, self.ended()).await {
             Ok(ended) => ended,
-            Err(_) => match self.client.status(self.run).await? {
-                status if status.is_ended() => Ok(status),
+            Err(_) => match tokio::time::timeout(GLANCE, self.client.status(self.run)).await {
+                Ok(Ok(status)) if status.is_ended() => Ok(status),
+                Ok(Err(error @ Error::NoRun(_))) => Err(error),
                 status => Err(Error::Timeout {
                     run: self.run,
                     limit,
-                    status,
+                    status: status.ok().and_then(Result::ok),
                 }),
             },
         }

@@ -38,7 +38,8 @@ impl Chore for Errands {
                 add(&mut settled, take_up(connection).await?);
             }
             for run in found.overdue.unwrap_or_default() {
-                add(&mut settled, drain(connection, run).await?);
+                let drained = drain(connection, run).await;
+                add(&mut settled, one_of_many(drained, run)?);
             }
             settled.stop.extend(found.stop.unwrap_or_default());
             Ok(settled)
@@ -52,23 +53,58 @@ fn add(settled: &mut Settled, more: Settled) {
     settled.stop.extend(more.stop);
 }
 
+/// What became of one errand of many: if the database refuses it, that keeps nobody from the others,
+/// and it is tried again the next time.
+fn one_of_many(outcome: Result<Settled, sqlx::Error>, run: i64) -> Result<Settled, sqlx::Error> {
+    match outcome {
+        Err(sqlx::Error::Database(error)) => {
+            if error.code().as_deref() == Some("55P03") {
+                tracing::debug!(run.id = run, "somebody else holds what a run leads to");
+            } else {
+                tracing::error!(run.id = run, %error, "what is asked of a run cannot be done");
+            }
+            Ok(Settled::default())
+        }
+        outcome => outcome,
+    }
+}
+
 /// Takes up what was requested, each in a transaction of its own. What concerns a run that somebody
 /// else holds is left for the next time.
 pub(crate) async fn take_up(connection: &mut PgConnection) -> Result<Settled, sqlx::Error> {
     let mut settled = Settled::default();
     let mut after = 0;
     loop {
-        let row = sqlx::query_file!("src/sql/take_up.sql", after)
-            .fetch_one(&mut *connection)
+        let requests = sqlx::query_file!("src/sql/requests.sql", after)
+            .fetch_all(&mut *connection)
             .await?;
-        let Some(id) = row.id else {
+        let Some(last) = requests.last() else {
             return Ok(settled);
         };
-        after = id;
-        settled.queues.extend(row.queues.unwrap_or_default());
-        settled.news.extend(news(&row.over.unwrap_or_default()));
-        settled.stop.extend(row.asked.unwrap_or_default());
+        after = last.id;
+        for request in requests {
+            let taken = take_up_one(connection, request.id).await;
+            add(&mut settled, one_of_many(taken, request.run)?);
+        }
     }
+}
+
+fn asked_for(
+    queues: Option<Vec<String>>,
+    over: Option<Vec<i64>>,
+    stop: Option<Vec<i64>>,
+) -> Settled {
+    let mut settled = Settled::of_queues(queues.unwrap_or_default());
+    settled.news = news(&over.unwrap_or_default());
+    settled.stop = stop.unwrap_or_default();
+    settled
+}
+
+async fn take_up_one(connection: &mut PgConnection, request: i64) -> Result<Settled, sqlx::Error> {
+    let row = sqlx::query_file!("src/sql/take_up.sql", request)
+        .fetch_one(connection)
+        .await?;
+    Ok(asked_for(row.queues, row.over, row.asked))
 }
 
 /// Drains a run whose deadline has passed, unless somebody else holds it: then the next time.
@@ -85,9 +121,7 @@ async fn drain(connection: &mut PgConnection, run: i64) -> Result<Settled, sqlx:
         )
         .fetch_one(&mut *tx)
         .await?;
-        settled.queues = row.queues.unwrap_or_default();
-        settled.news = news(&row.over.unwrap_or_default());
-        settled.stop = row.asked.unwrap_or_default();
+        settled = asked_for(row.queues, row.over, row.asked);
     }
     tx.commit().await?;
     Ok(settled)

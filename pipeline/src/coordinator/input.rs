@@ -1,6 +1,6 @@
 //! What a step is given: put together from what stands before it, each element on its own.
 
-use jobs::{Claimed, Given, Input};
+use jobs::{Claimed, Given, Input, OfRun};
 
 use crate::declare::Failure;
 use crate::graph::spec::Shape;
@@ -20,6 +20,8 @@ pub(super) struct Row {
     pub(super) classes: Option<Vec<Option<String>>>,
     pub(super) messages: Option<Vec<Option<String>>>,
     pub(super) cancelled: Option<bool>,
+    pub(super) key: Option<String>,
+    pub(super) round: Option<i32>,
 }
 
 /// A step whose run is not there: somebody has deleted it.
@@ -36,9 +38,17 @@ pub(super) fn lost(job: &mut Claimed) {
 
 impl Row {
     /// Gives the job its data, its options and its input.
-    pub(super) fn fill(self, job: &mut Claimed) {
-        job.args = self.params.clone().unwrap_or_else(|| "null".to_owned());
-        job.options.clone_from(&self.options);
+    pub(super) fn fill(mut self, job: &mut Claimed) {
+        job.args = self.params.take().unwrap_or_else(|| "null".to_owned());
+        job.options = self.options.take();
+        job.of_run = self.key.take().map(|step| OfRun {
+            run: super::run_of(job.id),
+            round: self
+                .round
+                .and_then(|round| u32::try_from(round).ok())
+                .unwrap_or(1),
+            step,
+        });
         job.input = self.input();
     }
 

@@ -56,6 +56,8 @@ macro_rules! given {
             classes: $row.classes,
             messages: $row.messages,
             cancelled: $row.cancelled,
+            key: $row.key,
+            round: $row.round,
         }
     };
 }

@@ -1,3 +1,7 @@
+-- Those that are there stay until this is committed: nobody prunes them.
+with there as (
+    select r.id from pipeline.runs r where r.id = any ($1::bigint[]) for key share
+)
 select run as "run!" from unnest($1::bigint[]) as run
-where not exists (select from pipeline.runs r where r.id = run)
+where not exists (select from there where there.id = run)
 limit 1

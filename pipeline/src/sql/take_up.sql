@@ -1,1 +1,1 @@
-select id, queues, over, asked from pipeline.take_up_v1($1)
+select queues, over, asked from pipeline.take_up_v1($1)

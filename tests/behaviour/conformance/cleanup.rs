@@ -6,7 +6,7 @@ use pipeline::Run;
 use tests::with_database;
 
 use super::hand::{Hand, callbacks, declare};
-use crate::runs::support::act;
+use crate::runs::support::{act, eventually};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -66,6 +66,89 @@ async fn t034_t035_t036_t037_t038_t039_t040_t041_old_runs_that_have_ended_go_and
             let of = "select count(*) from pipeline.steps where run = $1";
             assert_eq!(rows(of, Run::id(run)).await, 2);
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_jobs_of_your_own_went_through_stays_when_runs_go() {
+    with_database(async |db| {
+        // Where the ids of jobs have come to those of the first run's steps.
+        let far = "alter sequence pipeline.ids restart with 262145";
+        sqlx::raw_sql(far).execute(db.pool()).await.unwrap();
+        let mut it = Hand::new(db).await;
+        let run = it.client.start(declare(|p| {
+            p.step("a", act("a"));
+        }));
+        let run = run.await.unwrap();
+        it.fail(&run, "a").await;
+        let own = jobs::Client::new(db.pool().clone());
+        let job = own.enqueue(act("own")).await.unwrap().id;
+        assert_eq!(job >> 18, run.id(), "it lies among them");
+        let failed = "insert into pipeline.attempts (job, attempt, token, outcome, error_class,
+                                                     error_message, ended_at)
+                      values ($1, 1, 1, 'retried', 'Told', 'told to', pipeline.now())";
+        let failed = sqlx::query(failed).bind(job).execute(db.pool());
+        failed.await.unwrap();
+        db.move_clock(40 * DAY).await;
+        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 1);
+        assert_eq!(own.attempts(job).await.unwrap().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_run_that_another_is_being_chained_to_stays() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let one = || {
+            declare(|p| {
+                p.step("a", act("a"));
+            })
+        };
+        let run = it.client.start(one()).await.unwrap();
+        it.fail(&run, "a").await;
+        db.move_clock(40 * DAY).await;
+        let mut tx = db.pool().begin().await.unwrap();
+        let chain = run.then_in(&mut tx, one()).await.unwrap();
+        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 0);
+        tx.commit().await.unwrap();
+        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 0);
+        // Taken up: it is skipped, and nothing holds the other any more.
+        run.then(one()).await.unwrap();
+        assert_eq!(it.status(chain[0][0].id()).await, "skipped");
+        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 1);
+        let error = run.then(one()).await.unwrap_err();
+        assert!(matches!(error, pipeline::Error::NoRun(_)), "{error}");
+
+        // And while somebody deletes it, nobody chains to it.
+        let run = it.client.start(one()).await.unwrap();
+        it.fail(&run, "a").await;
+        db.move_clock(40 * DAY).await;
+        let mut tx = db.pool().begin().await.unwrap();
+        let pruned = "select pipeline.prune_runs_v1(1000, 500)";
+        let pruned: i64 = sqlx::query_scalar(pruned)
+            .fetch_one(&mut *tx)
+            .await
+            .unwrap();
+        assert!(pruned >= 1);
+        let chained = tokio::spawn({
+            let run = run.clone();
+            async move { run.then(one()).await }
+        });
+        eventually("it waits", async || {
+            let waiting = "select count(*) from pg_stat_activity
+                           where datname = current_database() and wait_event_type = 'Lock'";
+            let waiting: i64 = sqlx::query_scalar(waiting)
+                .fetch_one(db.pool())
+                .await
+                .unwrap();
+            (waiting > 0).then_some(())
+        })
+        .await;
+        tx.commit().await.unwrap();
+        let error = chained.await.unwrap().unwrap_err();
+        assert!(matches!(error, pipeline::Error::NoRun(_)), "{error}");
     })
     .await;
 }

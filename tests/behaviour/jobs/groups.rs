@@ -118,6 +118,45 @@ async fn an_end_that_the_database_refuses_fails_alone() {
     .await;
 }
 
+/// Rule 8: a time-out is nobody's fault. It is tried with less, and alone with more time.
+#[tokio::test]
+async fn a_group_that_takes_too_long_is_split_and_one_alone_gets_more_time() {
+    with_database(async |db| {
+        let watch = Arc::new(Watch::default());
+        let (worker, ids) = at_the_gate(db, &watch, 20).await;
+        sql(
+            db,
+            "create function too_many() returns trigger language plpgsql as $$ begin
+                 if (select count(*) from ended where status = 'succeeded') > 3 then
+                     raise exception using errcode = 'query_canceled', message = 'too many';
+                 end if;
+                 return null;
+             end $$;
+             create trigger too_many after update on pipeline.jobs
+             referencing new table as ended for each statement execute function too_many();
+             create function too_long() returns trigger language plpgsql as $$ begin
+                 if current_setting('statement_timeout') = '30s' then
+                     raise exception using errcode = 'query_canceled', message = 'too long';
+                 end if;
+                 return new;
+             end $$;
+             create trigger too_long before update on pipeline.jobs for each row
+             when (new.status = 'succeeded' and new.args ->> 'name' = 'j7')
+             execute function too_long();",
+        )
+        .await;
+        gather(&worker, &watch, 20).await;
+        watch.let_go();
+        all_ended(db, 20).await;
+        for id in ids {
+            let job = job(db, id).await;
+            assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
+        }
+        worker.stop().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_end_that_cannot_be_written_at_all_holds_nobody_up_and_is_made_up_for_later() {
     with_database(async |db| {

@@ -1,13 +1,14 @@
 //! Rule 26: a worker that stops claims nothing more, gives what runs its grace, and hands the rest
 //! back at no cost.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::{JobStatus, NewJob};
+use jobs::{JobStatus, Moment, NewJob};
 use rustix::process::Signal;
 use tests::{Database, Errand, with_database};
 
-use super::support::{Do, Running, What, began, client, ended, job, when};
+use super::support::{Do, Running, Watch, What, began, client, ended, job, when};
 use crate::processes::Staying;
 
 /// It waits as if nothing had been.
@@ -114,6 +115,33 @@ async fn a_process_that_is_asked_to_stop_hands_back_and_exits_well() {
             is_back_at_no_cost(db, id).await;
             let workers = client(db).workers().await.unwrap();
             assert!(workers[0].stopped_at.is_some(), "it has said goodbye");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_is_on_its_way_when_the_worker_stops_comes_home_too() {
+    // Within the grace, and after it.
+    for grace in [Duration::from_secs(25), Duration::ZERO] {
+        with_database(async |db| {
+            let watch = Arc::new(Watch::default());
+            watch.hold(Moment::Claimed);
+            let worker = Running::start(db, |worker| {
+                let worker = worker.grace(grace).probe(watch.clone());
+                worker.queue("default", 1)
+            });
+            let new = NewJob::new(&Do::new("a", What::AtGate)).attempts(1);
+            let id = client(db).enqueue(new).await.unwrap().id;
+            watch.held().await;
+            assert_eq!(job(db, id).await.status, JobStatus::Running);
+            worker.ask_to_stop();
+            // Time to see that nothing runs, and that the claim has not come yet.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            watch.let_go();
+            worker.stop().await;
+            is_back_at_no_cost(db, id).await;
+            runs_elsewhere_as_the_first_attempt(db, id).await;
         })
         .await;
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use jobs::{Context, Job, JobError, JobStatus, Perform};
+use jobs::{Context, Job, JobError, JobStatus, NewJob, Perform};
 use serde::{Deserialize, Serialize};
 use tests::{Database, Errand, with_database};
 
@@ -166,6 +166,26 @@ async fn who_enqueues_what_nobody_knows_is_warned_soon_and_once() {
         tx.commit().await.unwrap();
         eventually("a warning", async || (warned("errand") == 1).then_some(())).await;
         assert_eq!((warned("stranger"), warned("errand")), (1, 1));
+
+        // Known, but in a queue that nobody serves.
+        let worker = Running::start(db, |worker| {
+            worker.register::<Errand>().queue("default*", 1)
+        });
+        let served = NewJob::new(&Errand::new("e")).queue("default.hd");
+        let unserved = NewJob::new(&Errand::new("f")).queue("elsewhere");
+        client.enqueue_many([served, unserved]).await.unwrap();
+        let in_vain = || {
+            let log = Captured::so_far();
+            let lines = log.lines().filter(|line| line.contains("serves its queue"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        eventually("a warning", async || (!in_vain().is_empty()).then_some(())).await;
+        let in_vain = in_vain();
+        assert!(
+            in_vain.len() == 1 && in_vain[0].contains("job.queue=\"elsewhere\""),
+            "{in_vain:?}"
+        );
+        worker.stop().await;
         Captured::text();
     })
     .await;

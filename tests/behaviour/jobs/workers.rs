@@ -21,7 +21,7 @@ use tests::{Database, with_database};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Do, Log, Running, What, client, count, ended, until};
+use super::support::{Do, Log, Running, What, client, count, ended, until, when};
 
 fn new(name: &str) -> NewJob {
     NewJob::new(&Do::new(name, What::Succeed))
@@ -432,6 +432,52 @@ async fn layers_of_tower_and_apalis_go_around_each_attempt() {
         stop.cancel();
         worker.await.unwrap().unwrap();
         assert!(!events.lines().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_prefix_without_a_dot_serves_the_queue_of_that_very_name() {
+    with_database(async |db| {
+        let client = client(db);
+        for queue in ["media", "media.hd", "mediax", "medi"] {
+            client.enqueue(new(queue).queue(queue)).await.unwrap();
+        }
+        let worker = Running::start(db, |worker| worker.queue("media*", 8));
+        until(async || worker.log.lines().len() == 3).await;
+        let late = client.enqueue(new("late").queue("media")).await.unwrap();
+        ended(db, late.id).await;
+        let mut ran = worker.log.lines();
+        ran.sort();
+        assert_eq!(ran, ["late 1", "media 1", "media.hd 1", "mediax 1"]);
+        worker.stop().await;
+    })
+    .await;
+}
+
+/// As long as it takes is a time like any other.
+#[tokio::test]
+async fn times_without_end_are_as_good_as_a_hundred_years() {
+    with_database(async |db| {
+        let worker = Running::start(db, |worker| {
+            worker
+                .grace(Duration::MAX)
+                .poll(Duration::MAX)
+                .unknown_after(Duration::MAX)
+                .queue("default", 4)
+        });
+        let client = client(db);
+        let again = What::RetryAfter(Duration::MAX);
+        let again = client.enqueue(Do::new("again", again)).await.unwrap();
+        let stranger = client.enqueue(Gated).await.unwrap();
+        let good = client.enqueue(new("good")).await.unwrap();
+        assert_eq!(ended(db, good.id).await.status, JobStatus::Succeeded);
+        for id in [again.id, stranger.id] {
+            when(db, id, |job| job.status == JobStatus::Later).await;
+        }
+        let due = when(db, again.id, |job| job.attempt == 1).await.run_at;
+        assert!(due > chrono::Utc::now() + chrono::TimeDelta::days(365 * 99));
+        worker.stop().await;
     })
     .await;
 }

@@ -6,6 +6,7 @@ use pipeline::{Client, Continue, Error, NewRun, Pipeline, RunFilter, RunStatus};
 use tests::with_database;
 
 use super::support::{Running, Told, What, act};
+use crate::logged::Captured;
 
 fn simple(name: &str) -> Pipeline<String> {
     Pipeline::configure(name, |p| {
@@ -289,6 +290,74 @@ async fn a_key_stands_for_the_whole_chain() {
             .await
             .unwrap();
         assert_eq!(runs, 4);
+        it.stop().await;
+    })
+    .await;
+}
+
+/// On one thread: the test's own.
+#[tokio::test]
+async fn a_step_that_fails_is_logged_with_its_run_and_its_key_and_without_its_words() {
+    Captured::begin();
+    with_database(async |db| {
+        let it = Running::start(db);
+        it.script.tell("bad.b", What::Fail);
+        let run = it.client.start(simple("bad")).await.unwrap();
+        it.becomes(&run, "halted").await;
+        it.stop().await;
+        let log = Captured::text();
+        let of_it = |line: &&str| line.contains("a job failed for good");
+        let lines: Vec<&str> = log.lines().filter(of_it).collect();
+        assert_eq!(lines.len(), 1, "{log}");
+        for part in [
+            format!("run.id={}", run.id()),
+            "step=\"b\"".to_owned(),
+            "job.kind=\"act\"".to_owned(),
+            "class=\"Told\"".to_owned(),
+        ] {
+            assert!(lines[0].contains(&part), "{part}: {}", lines[0]);
+        }
+        assert!(!log.contains("told to fail"), "{log}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_request_that_cannot_be_done_keeps_nobody_from_the_others() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        it.script.tell("late", What::Wait);
+        let late = Pipeline::configure("late", |p| {
+            p.deadline(Duration::from_secs(60));
+            p.step("a", act("late"))
+        });
+        let late = it.client.start(late.unwrap()).await.unwrap();
+        it.script.says("late").await;
+        let run = it.client.start(simple("one")).await.unwrap();
+        it.becomes(&run, "succeeded").await;
+        sqlx::raw_sql(
+            "create function refuse() returns trigger language plpgsql
+             as $$ begin raise exception 'not this one'; end $$;
+             create trigger refuse before delete on pipeline.requests for each row
+             when (old.kind = 'cancel') execute function refuse();",
+        )
+        .execute(db.pool())
+        .await
+        .unwrap();
+        let mut tx = db.pool().begin().await.unwrap();
+        run.cancel_in(&mut tx).await.unwrap();
+        tx.commit().await.unwrap();
+        // The client takes up what there is, and is not told of the trouble of others.
+        let chain = run.then(simple("two")).await.unwrap();
+        it.becomes(&chain[0][0], "succeeded").await;
+        let mut tx = db.pool().begin().await.unwrap();
+        let chain = run.then_in(&mut tx, simple("three")).await.unwrap();
+        tx.commit().await.unwrap();
+        it.becomes(&chain[0][0], "succeeded").await;
+        db.move_clock(Duration::from_secs(61)).await;
+        it.becomes(&late, "failed").await;
+        let heal = "drop trigger refuse on pipeline.requests";
+        sqlx::raw_sql(heal).execute(db.pool()).await.unwrap();
         it.stop().await;
     })
     .await;

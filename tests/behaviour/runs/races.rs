@@ -256,3 +256,102 @@ async fn settlements_that_share_what_comes_after_them_do_not_deadlock() {
     })
     .await;
 }
+
+/// A run in a chain is opened again in the moment in which the run before it ends, or is opened again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reopening_in_a_chain_races_with_what_comes_before() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        for round in 0..80_u64 {
+            let name = format!("u{round}");
+            let fails = round % 2 == 1;
+            it.script
+                .tell(&name, if fails { What::Fail } else { What::Wait });
+            let run = it.client.start(one_step(&name)).then(one_step("down"));
+            let run = run.await.unwrap();
+            let down = &run.chained()[0];
+            if fails {
+                // The run before it is chained in its turn, so that it is there to be cancelled.
+                assert_eq!(over(&run).await, RunStatus::Halted);
+                assert_eq!(over(down).await, RunStatus::Skipped);
+                it.script.tell(&name, What::Wait);
+                run.reopen().await.unwrap();
+                down.cancel().await.unwrap();
+                run.cancel().await.unwrap();
+                assert_eq!(over(&run).await, RunStatus::Cancelled);
+                it.script.tell(&name, What::Succeed);
+                let (up, below) = tokio::join!(
+                    async {
+                        a_moment(round, 3_000).await;
+                        run.reopen().await
+                    },
+                    async {
+                        a_moment(round * 31, 3_000).await;
+                        down.reopen().await
+                    }
+                );
+                up.unwrap();
+                below.unwrap();
+            } else {
+                down.cancel().await.unwrap();
+                assert_eq!(over(down).await, RunStatus::Cancelled);
+                let ((), below) = tokio::join!(
+                    async {
+                        a_moment(round, 3_000).await;
+                        it.script.let_through(&name);
+                    },
+                    async {
+                        a_moment(round * 31, 6_000).await;
+                        down.reopen().await
+                    }
+                );
+                below.unwrap();
+            }
+            assert_eq!(over(&run).await, RunStatus::Succeeded);
+            assert_eq!(over(down).await, RunStatus::Succeeded, "round {round}");
+        }
+        it.stop().await;
+    })
+    .await;
+}
+
+/// Rule 26, at any moment: what was claimed or handed over in the moment of the stop goes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_races_with_claims_and_hand_over_and_costs_no_attempt() {
+    with_database(async |db| {
+        let client = Client::new(db.pool().clone());
+        // With one attempt each: an attempt that is lost is a run that fails.
+        let runs = (0..150).map(|n| three_steps(&format!("s{n}")));
+        let runs = client.start_many(runs).await.unwrap();
+        let mut rounds = 0_u64;
+        loop {
+            let it = Running::start_with(db, |worker| worker.queue("default", 1));
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            a_moment(rounds, 15_000).await;
+            it.stop().await;
+            rounds += 1;
+            let running = "select count(*) from pipeline.jobs where status = 'running'";
+            let running: i64 = sqlx::query_scalar(running)
+                .fetch_one(db.pool())
+                .await
+                .unwrap();
+            assert_eq!(running, 0, "after {rounds} stops");
+            let live = "select count(*) from pipeline.runs where ended_at is null";
+            let live: i64 = sqlx::query_scalar(live).fetch_one(db.pool()).await.unwrap();
+            if live == 0 {
+                break;
+            }
+        }
+        assert!(rounds > 2, "{rounds} stops: no race");
+        for run in &runs {
+            assert_eq!(over(run).await, RunStatus::Succeeded);
+        }
+        let attempts = "select count(*) from pipeline.attempts";
+        let attempts: i64 = sqlx::query_scalar(attempts)
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
+        assert_eq!(attempts, 0);
+    })
+    .await;
+}

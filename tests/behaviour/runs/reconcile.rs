@@ -667,3 +667,29 @@ async fn in_a_busy_normal_life_it_finds_nothing() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_upstream_somebody_deleted_is_skipped() {
+    with_database(async |db| {
+        let client = client(db);
+        let run = client.start(declared()).then(declared()).await.unwrap();
+        let chained = run.chained()[0].clone();
+        // All that is of it, as somebody tidies up.
+        for statement in [
+            "delete from pipeline.jobs where id >> 18 = $1 and id % 2 = 0",
+            "delete from pipeline.steps where run = $1",
+            "delete from pipeline.events where run = $1",
+            "delete from pipeline.runs where id = $1",
+        ] {
+            let done = sqlx::query(statement).bind(run.id()).execute(db.pool());
+            done.await.unwrap();
+        }
+        let it = Looking::start(db, &["*"]);
+        let limit = Duration::from_secs(30);
+        let status = chained.wait().timeout(limit).await.unwrap();
+        assert_eq!(status, pipeline::RunStatus::Skipped);
+        assert!(health(db).await.found >= 1);
+        it.stop().await;
+    })
+    .await;
+}

@@ -402,6 +402,40 @@ async fn who_starts_what_nobody_knows_is_warned_of_each_type_once() {
         eventually("two warnings", async || (warned().len() == 2).then_some(())).await;
         client.start(pipeline().unwrap()).await.unwrap();
         assert_eq!(warned(), ["act", "told"]);
+
+        // A worker that knows them, and takes no steps: callbacks it does.
+        let stop = tokio_util::sync::CancellationToken::new();
+        let worker = pipeline::jobs::Worker::new(db.pool().clone())
+            .register::<(super::support::Act, Told)>()
+            .queue("*", 1);
+        let worker = tokio::spawn(worker.run_until(stop.clone().cancelled_owned()));
+        let other = Client::new(db.pool().clone());
+        eventually("it is there", async || {
+            let workers = "select count(*) from pipeline.workers";
+            let workers: i64 = sqlx::query_scalar(workers)
+                .fetch_one(db.pool())
+                .await
+                .unwrap();
+            (workers == 1).then_some(())
+        })
+        .await;
+        other.start(pipeline().unwrap()).await.unwrap();
+        let in_vain = || {
+            let log = Captured::so_far();
+            let of_it = |line: &&str| line.contains("only such as take no steps");
+            log.lines()
+                .filter(of_it)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        eventually("a warning", async || (!in_vain().is_empty()).then_some(())).await;
+        let in_vain = in_vain();
+        assert!(
+            in_vain.len() == 1 && in_vain[0].contains("job.kind=\"act\""),
+            "{in_vain:?}"
+        );
+        stop.cancel();
+        worker.await.unwrap().unwrap();
         Captured::text();
     })
     .await;

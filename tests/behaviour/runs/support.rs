@@ -101,7 +101,8 @@ impl Perform for Act {
             }
             What::WaitStubbornly => script.gate(&self.0).acquire().await?.forget(),
         }
-        assert!(cx.run().is_some() && cx.batch() == Some(cx.id()));
+        assert!(cx.run().is_some() && cx.step().is_some() && cx.round() >= Some(1));
+        assert_eq!(cx.batch(), Some(cx.id()));
         Ok(self.0)
     }
 }

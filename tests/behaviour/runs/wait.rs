@@ -275,3 +275,31 @@ async fn waiting_goes_on_when_the_runtime_of_the_first_waiter_ends() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_holds_where_the_database_does_not_answer() {
+    with_database(async |db| {
+        // A pool whose only connection is taken, and that is patient.
+        let options = PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(Duration::from_secs(600));
+        let pool = options.connect_with((*db.pool().connect_options()).clone());
+        let pool = pool.await.unwrap();
+        let client = Client::new(pool.clone());
+        let run = client.start(one_step()).await.unwrap();
+        let taken = pool.acquire().await.unwrap();
+        let limit = Duration::from_millis(20);
+        let error = run.wait().timeout(limit).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "run {} has not ended within 20ms: the database did not say in time how it stands; wait \
+                 longer, or look at its steps",
+                run.id()
+            )
+        );
+        drop(taken);
+        pool.close().await;
+    })
+    .await;
+}

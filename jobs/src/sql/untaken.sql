@@ -1,0 +1,21 @@
+-- Of what is wanted, what no live worker takes, and how far the best of them would come. A sign of life is
+-- written every 5 s.
+select wanted.ord as "ord!", worker.is_known as "is_known!", worker.is_taken as "is_taken!"
+from unnest($1::text[], $2::text[], $3::boolean[]) with ordinality as wanted (kind, queue, is_step, ord)
+cross join lateral (
+    select count(*) > 0 as is_known, coalesce(bool_or(does.take), false) as is_taken,
+           coalesce(bool_or(does.take and does.serve), false) as is_served
+    from pipeline.workers w
+    cross join lateral (
+        select not wanted.is_step or w.takes_steps as take,
+               exists (
+                   select from jsonb_to_recordset(w.queues) as line (queue text)
+                   where line.queue = wanted.queue
+                      or right(line.queue, 1) = '*'
+                         and starts_with(wanted.queue, left(line.queue, -1))
+               ) as serve
+    ) as does
+    where w.stopped_at is null and w.seen_at > pipeline.now() - interval '30 s'
+      and wanted.kind = any (w.kinds)
+) as worker
+where not worker.is_served
