@@ -34,6 +34,7 @@ pub mod limits;
 mod manage;
 mod migrate;
 mod options;
+mod prune;
 mod registry;
 mod worker;
 

@@ -112,7 +112,7 @@ where
             queue = envelope.queue(),
             attempt = envelope.attempt(),
             run.id = envelope.of_run().map(|of| of.run),
-            step = envelope.of_run().map(|of| of.step.as_str()),
+            step.key = envelope.of_run().map(|of| of.step.as_str()),
         );
         let handle = tokio::spawn(run(job, attempt, envelope.clone()).instrument(span));
         envelope.control().runs_as(handle.abort_handle());
@@ -157,7 +157,7 @@ fn fail(attempt: Attempt, envelope: &Envelope, error: JobError) {
             job.id = id,
             job.kind = envelope.kind(),
             run.id = envelope.of_run().map(|of| of.run),
-            step = envelope.of_run().map(|of| of.step.as_str()),
+            step.key = envelope.of_run().map(|of| of.step.as_str()),
             attempt = envelope.attempt(),
             class,
             "a job failed for good"

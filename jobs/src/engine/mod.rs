@@ -263,7 +263,13 @@ impl Shared {
 
     /// Whether there is nothing left to do, and nothing will come.
     fn is_drained(&self) -> bool {
-        self.closing.is_cancelled() && self.uncommitted() == 0 && self.alive.lock().is_empty()
+        if !self.closing.is_cancelled() {
+            return false;
+        }
+        // While nobody can come or go: an attempt reports before it goes, and a turn counts as
+        // uncommitted until what it has claimed is here.
+        let alive = self.alive.lock();
+        alive.is_empty() && self.uncommitted() == 0
     }
 
     /// The tokens of everything that was claimed for us and that we know of.

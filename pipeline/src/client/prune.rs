@@ -16,7 +16,8 @@ impl Client {
     /// timer.
     ///
     /// Runs that have not ended stay, and so do those that another run still waits for. A key that a
-    /// deleted run had is free again.
+    /// deleted run had is free again. Jobs that are no steps, callbacks that failed among them, are
+    /// [`prune_jobs`](jobs::Client::prune_jobs)'s.
     ///
     /// # Errors
     ///

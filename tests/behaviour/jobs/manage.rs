@@ -6,7 +6,7 @@ use std::time::Duration;
 use jobs::{Error, JobFilter, JobStatus, NewJob};
 use tests::{Database, with_database};
 
-use super::support::{Do, Log, Running, What, client, count, ended, until};
+use super::support::{Do, Log, Running, What, ask, client, count, ended, eventually, until};
 
 fn worker(db: &Database) -> Running {
     Running::start(db, |worker| {
@@ -291,6 +291,58 @@ async fn workers_are_listed_with_what_they_serve_know_and_run() {
         assert_eq!(listed[1].running, 0);
         assert!(listed[1].stopped_at.is_some() && listed[0].stopped_at.is_none());
         again.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn old_jobs_go_with_what_they_left_behind_and_others_stay() {
+    with_database(async |db| {
+        let day = Duration::from_secs(86_400);
+        let start = || {
+            Running::start(db, |worker| {
+                worker.queue("default", 4).keep_succeeded(false)
+            })
+        };
+        let worker = start();
+        let client = client(db);
+        // Succeeded in its second attempt: only the first one is left of it.
+        let gone = client.enqueue(Do::new("a", What::FailTimes(1))).await;
+        let gone = gone.unwrap().id;
+        let batch = client.batch().jobs([Do::new("b", What::Discard)]);
+        let batch = batch.await.unwrap();
+        eventually("the batch is finished", async || {
+            batch.state().await.unwrap().finished.then_some(())
+        })
+        .await;
+        let failed = client.enqueue(Do::new("c", What::Discard)).await;
+        ended(db, failed.unwrap().id).await;
+        eventually("all have ended", async || {
+            let live = "select count(*) from pipeline.jobs where ended_at is null";
+            (ask::<i64>(db, live).await == 0).then_some(())
+        })
+        .await;
+        worker.stop().await;
+        db.move_clock(40 * day).await;
+        let worker = start();
+        let recent = client.enqueue(Do::new("d", What::Discard)).await;
+        let recent = recent.unwrap().id;
+        ended(db, recent).await;
+        worker.stop().await;
+        let later = NewJob::new(&Do::new("e", What::Succeed)).queue("nobody");
+        let later = client.enqueue(later).await.unwrap().id;
+        db.move_clock(20 * day).await;
+
+        assert_eq!(client.attempts(gone).await.unwrap().len(), 1);
+        assert_eq!(client.prune_jobs(365 * day).await.unwrap(), 0);
+        assert_eq!(client.prune_jobs(30 * day).await.unwrap(), 2);
+        let left: Vec<i64> = ask(db, "select array_agg(id order by id) from pipeline.jobs").await;
+        assert_eq!(left, [recent, later]);
+        let attempts = "select array_agg(distinct job) from pipeline.attempts";
+        assert_eq!(ask::<Vec<i64>>(db, attempts).await, [recent]);
+        let batches = "select count(*) from pipeline.batch_sets";
+        assert_eq!(ask::<i64>(db, batches).await, 0);
+        assert_eq!(client.prune_jobs(Duration::MAX).await.unwrap(), 0);
     })
     .await;
 }

@@ -311,7 +311,7 @@ async fn a_step_that_fails_is_logged_with_its_run_and_its_key_and_without_its_wo
         assert_eq!(lines.len(), 1, "{log}");
         for part in [
             format!("run.id={}", run.id()),
-            "step=\"b\"".to_owned(),
+            "step.key=\"b\"".to_owned(),
             "job.kind=\"act\"".to_owned(),
             "class=\"Told\"".to_owned(),
         ] {
