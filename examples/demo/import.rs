@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jobs::{Context, Job, JobError, Perform};
+use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Invalid, Pipeline, RunStatus};
 use serde::{Deserialize, Serialize};
 use shop::studio::{Task, Tell, work};

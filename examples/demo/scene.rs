@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobs::{Batch, IntoNewJob, Job, NewJob};
+use pipeline::jobs::{Batch, IntoNewJob, Job, NewJob};
 use pipeline::{Client, Worker};
 use shop::studio::{self, Tell};
 use shop::{

@@ -1,7 +1,7 @@
 //! Where all of it stands, as the database has it.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use jobs::{Batch, BatchState, Job, JobFilter, JobInfo, JobStatus};
+use pipeline::jobs::{Batch, BatchState, Job, JobFilter, JobInfo, JobStatus};
 use shop::{PublishGallery, SendInvoice};
 
 use crate::Result;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobs::Job as _;
+use pipeline::jobs::Job as _;
 use pipeline::{Pipeline, Run, RunEnded, RunStatus};
 use shop::Tree;
 use shop::studio::Tell;

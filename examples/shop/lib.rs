@@ -33,6 +33,8 @@ mod guides {
     mod first_job {}
     #[doc = include_str!("../../docs/guides/first-pipeline.md")]
     mod first_pipeline {}
+    #[doc = include_str!("../../docs/guides/operating.md")]
+    mod operating {}
     #[doc = include_str!("../../docs/guides/retries-and-errors.md")]
     mod retries_and_errors {}
     #[doc = include_str!("../../docs/guides/retry-and-rerun.md")]

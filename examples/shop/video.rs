@@ -1,8 +1,7 @@
 //! Videos: the steps of the pipelines that the guides talk about. Files are only names here.
 
+use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Branch, Failure, RunEnded};
-
-use jobs::{Context, Job, JobError, Perform};
 use serde::{Deserialize, Serialize};
 
 /// A file as it was uploaded.

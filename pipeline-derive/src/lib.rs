@@ -85,8 +85,8 @@ pub fn derive_branch(input: TokenStream) -> TokenStream {
     branch::expand(&input, krate::find_pipeline).into()
 }
 
-/// Gives a params struct the name under which its pipeline can be found again: for a re-run, a
-/// schedule, or a start from outside.
+/// Makes a params struct a pipeline with a stable name: what is started are the params, and they are
+/// stored with the run. How it is declared from them says the trait `pipeline::Define`.
 ///
 /// ```text
 /// #[derive(Serialize, Deserialize, JsonSchema, Pipeline)]

@@ -130,7 +130,8 @@ pub trait Define {
     fn define(&self, p: &Plan) -> Self::Output;
 }
 
-/// A pipeline that can be found again by its name: params that are stored, and what they declare.
+/// A pipeline with a stable name: params that are stored with each run, and what they declare. It can be
+/// started as it is: `client.start(Video { id: 7 })`.
 ///
 /// Derive it with `#[derive(Pipeline)]`, beside `Serialize`, `Deserialize` and `JsonSchema`.
 pub trait Named: Define + Serialize + DeserializeOwned + JsonSchema {
