@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 use crate::engine::{Came, End, Offer, Settle, Settled};
-use crate::enqueue::{Columns, Enqueued, IntoNewJob, NewJob, insert};
+use crate::enqueue::{Columns, Enqueued, IntoNewJob, NewJob, insert, not_encodable};
 use crate::{Client, Error, Perform, Result};
 
 /// What a batch's callback is told.
@@ -33,7 +33,7 @@ impl BatchInput for BatchEnded {}
 impl BatchInput for () {}
 
 /// A batch to be: say what it does when it finishes, then give it its jobs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[must_use = "a batch is created by `jobs` or `open`"]
 pub struct NewBatch<'a> {
     client: &'a Client,
@@ -129,13 +129,9 @@ impl<'a> NewBatch<'a> {
 
 fn described(job: &NewJob) -> Result<serde_json::Value> {
     job.check()?;
-    let not_encodable = |source| Error::NotEncodable {
-        kind: job.kind,
-        source,
-    };
     let args = match &job.args {
-        Ok(args) => serde_json::from_str(args).map_err(not_encodable)?,
-        Err(error) => return Err(not_encodable(serde::ser::Error::custom(error))),
+        Ok(args) => serde_json::from_str(args).map_err(|why| not_encodable(job.kind, why))?,
+        Err(why) => return Err(not_encodable(job.kind, why)),
     };
     serde_json::to_value(Callback {
         kind: job.kind,
@@ -146,7 +142,7 @@ fn described(job: &NewJob) -> Result<serde_json::Value> {
         args,
         options: &job.overrides,
     })
-    .map_err(not_encodable)
+    .map_err(|why| not_encodable(job.kind, why))
 }
 
 fn columns<I>(jobs: I) -> Result<Columns>

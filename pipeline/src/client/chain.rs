@@ -11,7 +11,7 @@ use super::{Client, Run};
 use crate::{Invalid, Result};
 
 /// Runs of a chain that start together.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Stage(pub(super) Vec<Result<NewRun, Invalid>>);
 
 impl Stage {

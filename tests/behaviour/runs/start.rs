@@ -126,6 +126,45 @@ async fn in_one_call_a_key_leads_to_one_run_too() {
 }
 
 #[tokio::test]
+async fn what_a_lost_transaction_was_to_start_is_started_by_the_next() {
+    with_database(async |db| {
+        let client = client(db);
+        sqlx::raw_sql("create table stock (pieces int); insert into stock values (9)")
+            .execute(db.pool())
+            .await
+            .unwrap();
+        let new = NewRun::new(says("video", "x")).key("k").tag("t");
+        let mut started = None;
+        for other_sells in [true, false] {
+            let mut tx = db.pool().begin().await.unwrap();
+            sqlx::query("set transaction isolation level repeatable read")
+                .execute(&mut *tx)
+                .await
+                .unwrap();
+            let run = client.start_in(&mut tx, new.clone()).await.unwrap();
+            let sell = "update stock set pieces = pieces - 1";
+            if other_sells {
+                sqlx::query(sell).execute(db.pool()).await.unwrap();
+            }
+            match sqlx::query(sell).execute(&mut *tx).await {
+                Ok(_) => {
+                    tx.commit().await.unwrap();
+                    started = Some(run);
+                }
+                Err(error) => {
+                    let error = error.into_database_error().unwrap();
+                    assert_eq!(error.code().as_deref(), Some("40001"));
+                }
+            }
+        }
+        let runs = client.runs(&RunFilter::new().tag("t")).await.unwrap().runs;
+        let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
+        assert_eq!(ids, [started.unwrap().id()]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_conflict_of_keys_leaves_nothing_in_your_transaction() {
     with_database(async |db| {
         let client = client(db);
