@@ -122,8 +122,8 @@ impl Client {
     }
 
     /// The run of this id, of which nothing is asked yet: whether it is there, the first question to
-    /// it says. `O` is what it returns; where that is of no interest, `()`.
-    pub fn run<O>(&self, id: i64) -> Run<O> {
+    /// it says. What it returns can be said with [`Run::returning`].
+    pub fn run(&self, id: i64) -> Run {
         Run::new(self.clone(), id, false)
     }
 }

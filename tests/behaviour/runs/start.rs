@@ -385,7 +385,7 @@ async fn a_start_whose_answer_is_lost_is_not_done_twice() {
             let run = client.start(new).await.unwrap();
             assert!(proxy.has_lost_it() && run.is_fresh(), "{key:?}");
             assert_eq!(count(&client).await, before + 1);
-            let state = client.run::<()>(run.id()).state().await.unwrap();
+            let state = client.run(run.id()).state().await.unwrap();
             assert_eq!(state.steps.len(), 1);
         }
         // A chain too: its edges are there once.
