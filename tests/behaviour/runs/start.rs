@@ -1,7 +1,7 @@
 //! Starting: alone, in the caller's transaction, in bulk; once for a key.
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Client, Error, NewRun, Pipeline, Run, RunFilter, RunStatus};
+use pipeline::{Client, Error, History, NewRun, Pipeline, Run, RunFilter, RunStatus};
 use serde::{Deserialize, Serialize};
 use tests::{Database, with_database};
 
@@ -160,6 +160,32 @@ async fn what_a_lost_transaction_was_to_start_is_started_by_the_next() {
         let runs = client.runs(&RunFilter::new().tag("t")).await.unwrap().runs;
         let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
         assert_eq!(ids, [started.unwrap().id()]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_said_of_a_chain_is_said_of_the_runs_that_come_first() {
+    with_database(async |db| {
+        let client = client(db);
+        let stages = client
+            .start_all([says("a", "x"), says("b", "x")])
+            .then([says("c", "x")])
+            .tag("t")
+            .actor("ada")
+            .history(History::None)
+            .await
+            .unwrap();
+        for (run, said) in [
+            (&stages[0][0], true),
+            (&stages[0][1], true),
+            (&stages[1][0], false),
+        ] {
+            let state = run.state().await.unwrap();
+            assert_eq!(state.tags == ["t"], said);
+            assert_eq!(state.actor.as_deref(), said.then_some("ada"));
+        }
+        assert_eq!(stages[0][0].events().await.unwrap(), []);
     })
     .await;
 }
