@@ -154,7 +154,7 @@ where
 
 /// One whose unique key was taken is another's, and not counted.
 fn fresh(added: &[Enqueued]) -> i32 {
-    i32::try_from(added.iter().filter(|job| job.fresh).count()).unwrap_or(i32::MAX)
+    i32::try_from(added.iter().filter(|job| job.is_fresh()).count()).unwrap_or(i32::MAX)
 }
 
 async fn wake(connection: &mut PgConnection, queues: Option<Vec<String>>) -> Result<()> {

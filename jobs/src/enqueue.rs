@@ -235,9 +235,15 @@ impl<J: Perform<Input: NoInput>> IntoNewJob for J {
 pub struct Enqueued {
     /// Its id.
     pub id: i64,
+    fresh: bool,
+}
+
+impl Enqueued {
     /// Whether this call put it there; `false` where its unique key was taken by a live job, which
     /// is then the one returned.
-    pub fresh: bool,
+    pub fn is_fresh(&self) -> bool {
+        self.fresh
+    }
 }
 
 /// Where the statement runs.

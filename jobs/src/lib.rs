@@ -35,6 +35,7 @@ mod manage;
 mod migrate;
 mod options;
 mod registry;
+mod words;
 mod worker;
 
 pub use backend::{Claimed, Envelope, JobsBackend};
@@ -58,4 +59,5 @@ pub use pipeline_derive::Job;
 #[doc(hidden)]
 pub use registry::Fake;
 pub use registry::{Jobs, Output, Performer};
+pub use words::UnknownWord;
 pub use worker::{Worker, shutdown_signal};

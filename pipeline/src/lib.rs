@@ -24,8 +24,8 @@ pub use declare::{
 };
 pub use error::{Error, Result};
 pub use graph::{Graph, Invalid, Problem};
-pub use jobs;
+pub use jobs::{self, UnknownWord};
 pub use pipeline_derive::{Branch, Pipeline};
 pub use schemars;
-pub use status::{RunStatus, StepStatus, UnknownStatus};
+pub use status::{RunStatus, StepStatus};
 pub use worker::{StepContext, Worker};

@@ -80,7 +80,7 @@ impl RunFilter {
         self
     }
 
-    /// At most so many to a page (100 by default, 1,000 at most).
+    /// At most so many to a page (100 by default; from 1 to 1,000).
     pub fn limit(mut self, limit: u16) -> Self {
         self.limit = Some(limit.clamp(1, 1_000));
         self

@@ -253,7 +253,11 @@ impl<O> Run<O> {
                 job: row.job,
                 queue: row.queue,
                 status: row.step_status.parse().map_err(sqlx::Error::from)?,
-                in_queue: row.in_queue.as_deref().map(JobStatus::named),
+                in_queue: row
+                    .in_queue
+                    .map(|it| it.parse())
+                    .transpose()
+                    .map_err(sqlx::Error::from)?,
                 attempt: count(row.attempt),
                 attempts: row.attempts.map(count),
                 why: row.reason.and_then(|reason| Why::of(&reason, row.cause)),

@@ -108,7 +108,7 @@ async fn arguments_are_at_most_a_mebibyte() {
              elsewhere and pass a reference to it"
         );
         let most = client(db).enqueue(new(&"x".repeat(room))).await;
-        assert!(most.unwrap().fresh);
+        assert!(most.unwrap().is_fresh());
     })
     .await;
 }
