@@ -178,7 +178,7 @@ pub struct Batch {
 }
 
 /// Where a batch stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BatchState {
     /// How many jobs it has.

@@ -52,7 +52,7 @@ pub use error::{Error, Result};
 pub use failure::JobError;
 pub use input::{Given, Input};
 pub use job::{Job, NoInput, OnError, Perform};
-pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, WorkerInfo};
+pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, Outcome, WorkerInfo};
 pub use migrate::{MINIMUM_SERVER, migrate, migrations};
 pub use options::{Backoff, Growth, JobOptions};
 pub use pipeline_derive::Job;

@@ -1,6 +1,7 @@
 //! Looking after jobs: listed, retried, discarded; queues paused; workers shown.
 
 use chrono::{DateTime, Utc};
+use serde::Serialize;
 
 use crate::backend::is_step;
 use crate::{Client, Error, Result, limits};
@@ -22,8 +23,23 @@ crate::words! {
     Discarded = "discarded",
 }
 
+crate::words! {
+    /// What came of an attempt.
+    Outcome, "outcome of an attempt";
+    /// It did the work.
+    Succeeded = "succeeded",
+    /// It did the work, and ended its run early.
+    Halted = "halted",
+    /// It failed, and another was to come.
+    Retried = "retried",
+    /// It failed, and none was left.
+    Failed = "failed",
+    /// It failed, and none would have helped.
+    Discarded = "discarded",
+}
+
 /// A job as it stands in the queue.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct JobInfo {
     /// Its id.
@@ -59,15 +75,15 @@ pub struct JobInfo {
 }
 
 /// An attempt that did not succeed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct AttemptInfo {
     /// Which one; the first is 1.
     pub attempt: i16,
     /// Its token.
     pub token: i64,
-    /// What came of the job: `retried`, `failed` or `discarded`.
-    pub outcome: String,
+    /// What came of it.
+    pub outcome: Outcome,
     /// The error's class.
     pub error_class: Option<String>,
     /// What it said.
@@ -77,7 +93,7 @@ pub struct AttemptInfo {
 }
 
 /// A worker, as it wrote itself down.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct WorkerInfo {
     /// Its id: new for each start.
@@ -192,14 +208,24 @@ impl Client {
     ///
     /// When the database cannot be asked.
     pub async fn attempts(&self, job: i64) -> Result<Vec<AttemptInfo>> {
-        Ok(sqlx::query_as!(
-            AttemptInfo,
+        let rows = sqlx::query!(
             "select attempt, token, outcome, error_class, error_message, ended_at
              from pipeline.attempts where job = $1 order by ended_at, token",
             job
         )
         .fetch_all(self.pool())
-        .await?)
+        .await?;
+        let attempts = rows.into_iter().map(|row| {
+            Ok(AttemptInfo {
+                attempt: row.attempt,
+                token: row.token,
+                outcome: row.outcome.parse()?,
+                error_class: row.error_class,
+                error_message: row.error_message,
+                ended_at: row.ended_at,
+            })
+        });
+        Ok(attempts.collect::<Result<_, sqlx::Error>>()?)
     }
 
     /// Gives a job that has failed for good, or was discarded, its attempts again.

@@ -15,8 +15,9 @@ pub mod testing;
 mod worker;
 
 pub use client::{
-    Attempt, BadCursor, Chain, Client, Cursor, Event, Health, History, IntoRun, IntoStage, NewRun,
-    Page, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start, StepState, Wait, Why,
+    Attempt, BadCursor, Chain, Client, Cursor, Event, EventStatus, Health, History, IntoRun,
+    IntoStage, NewRun, NodeKind, Page, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start,
+    StepState, Wait, Why,
 };
 pub use declare::{
     Branch, Continue, Define, FailedStep, Failure, Halt, Ignore, Ignored, Maybe, Named, Pipeline,

@@ -28,14 +28,14 @@ use crate::graph::Fingerprint;
 pub use attempts::Attempt;
 pub use chain::{Chain, IntoStage, Stage};
 pub use control::Reopen;
-pub use events::Event;
+pub use events::{Event, EventStatus};
 pub use health::Health;
 pub use list::{BadCursor, Cursor, Page, RunFilter};
 pub use new_run::{History, IntoRun, NewRun};
 pub use run::Run;
 pub use start::Start;
 use start::{Target, start};
-pub use state::{RunInfo, RunState, StepState, Why};
+pub use state::{NodeKind, RunInfo, RunState, StepState, Why};
 pub use wait::Wait;
 use waiters::Waiters;
 
