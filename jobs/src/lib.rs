@@ -13,6 +13,7 @@
 //! | run it | [`Worker`] |
 //! | let many finish as one | [`Client::batch`] |
 //! | look after them | [`Client::jobs`], [`Client::retry`], [`Client::pause`] |
+//! | name the types of others in our signatures | [`sqlx`], [`chrono`] |
 
 // `#[derive(Job)]` writes `::jobs`, in our own examples too.
 #[allow(unused_extern_crates)]
@@ -40,6 +41,7 @@ mod worker;
 
 pub use backend::{Claimed, Envelope, JobsBackend};
 pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
+pub use chrono;
 pub use client::Client;
 pub use context::{Context, MissingData};
 #[doc(hidden)]
@@ -59,5 +61,6 @@ pub use pipeline_derive::Job;
 #[doc(hidden)]
 pub use registry::Fake;
 pub use registry::{Jobs, Output, Performer};
+pub use sqlx;
 pub use words::UnknownWord;
 pub use worker::{Worker, shutdown_signal};

@@ -14,6 +14,7 @@ mod status;
 pub mod testing;
 mod worker;
 
+pub use chrono;
 pub use client::{
     Attempt, BadCursor, Chain, Client, Cursor, Event, EventStatus, Health, History, IntoRun,
     IntoStage, NewRun, NodeKind, Page, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start,
@@ -28,5 +29,6 @@ pub use graph::{Graph, Invalid, Problem};
 pub use jobs::{self, UnknownWord};
 pub use pipeline_derive::{Branch, Pipeline};
 pub use schemars;
+pub use sqlx;
 pub use status::{RunStatus, StepStatus};
 pub use worker::{StepContext, Worker};
