@@ -126,6 +126,22 @@ impl Client {
     pub fn run(&self, id: i64) -> Run {
         Run::new(self.clone(), id, false)
     }
+
+    /// The run of this pipeline that was started with this key.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be asked.
+    pub async fn run_by_key(&self, pipeline: &str, key: &str) -> Result<Option<Run>> {
+        let id = sqlx::query_scalar!(
+            "select id from pipeline.runs where pipeline = $1 and idempotency_key = $2",
+            pipeline,
+            key
+        )
+        .fetch_optional(self.pool())
+        .await?;
+        Ok(id.map(|id| self.run(id)))
+    }
 }
 
 impl std::ops::Deref for Client {

@@ -44,6 +44,15 @@ async fn a_key_leads_to_one_run() {
         // Of this pipeline: another has its own.
         let other = client.start(says("audio", "x")).key("k").await.unwrap();
         assert!(other.is_fresh() && other.id() != first.id());
+        // It can be found by it.
+        let found = async |pipeline: &str, key: &str| {
+            let found = client.run_by_key(pipeline, key).await.unwrap();
+            found.map(|run| (run.id(), run.is_fresh()))
+        };
+        assert_eq!(found("video", "k").await, Some((first.id(), false)));
+        assert_eq!(found("audio", "k").await, Some((other.id(), false)));
+        assert_eq!(found("video", "l").await, None);
+        assert_eq!(found("text", "k").await, None);
         // Whatever became of the run.
         first.cancel().await.unwrap();
         let again = client.start(says("video", "x")).key("k").await.unwrap();
