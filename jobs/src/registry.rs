@@ -166,7 +166,7 @@ impl<J: Perform> Fake<J> {
         }))
     }
 
-    async fn call(&self, job: J, input: J::Input, cx: Context) -> Result<J::Output, JobError> {
+    pub async fn call(&self, job: J, input: J::Input, cx: Context) -> Result<J::Output, JobError> {
         (self.0)(job, input, cx).await
     }
 }
