@@ -32,7 +32,7 @@ impl Snapshot {
             gather(&mut groups, client.jobs(of_queue).await?, scene);
         }
         let mut callbacks = client
-            .jobs(JobFilter::new().kind(PublishGallery::NAME))
+            .jobs(&JobFilter::new().kind(PublishGallery::NAME))
             .await?;
         // Another demo's may wait in the same queue.
         callbacks.retain(|job| job.args["album"] == scene.album.as_str());

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use pipeline::jobs::JobStatus;
-use pipeline::{Graph, RunState, StepState, StepStatus};
+use pipeline::{Graph, NodeKind, RunState, StepState, StepStatus};
 
 /// How a graph is drawn; the same for all of its runs.
 #[derive(Debug, Clone)]
@@ -176,7 +176,9 @@ impl Row {
                 format!("failed (optional){attempt}: {error}")
             }
             (StepStatus::Failed, _) => format!("failed{attempt}: {error}"),
-            (StepStatus::Succeeded, _) if step.kind == "merge" => "where the arms meet".to_owned(),
+            (StepStatus::Succeeded, _) if step.kind == NodeKind::Merge => {
+                "where the arms meet".to_owned()
+            }
             (StepStatus::Succeeded, _) => match step.ran {
                 Some(ran) => format!("{:.1} s{attempt}", ran.as_secs_f32()),
                 None => String::new(),

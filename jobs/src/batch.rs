@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 use crate::engine::{Came, End, Offer, Settle, Settled};
-use crate::enqueue::{Columns, Enqueued, IntoNewJob, NewJob, insert};
+use crate::enqueue::{Columns, Enqueued, IntoNewJob, NewJob, insert, not_encodable};
 use crate::{Client, Error, Perform, Result};
 
 /// What a batch's callback is told.
@@ -33,7 +33,7 @@ impl BatchInput for BatchEnded {}
 impl BatchInput for () {}
 
 /// A batch to be: say what it does when it finishes, then give it its jobs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[must_use = "a batch is created by `jobs` or `open`"]
 pub struct NewBatch<'a> {
     client: &'a Client,
@@ -129,13 +129,9 @@ impl<'a> NewBatch<'a> {
 
 fn described(job: &NewJob) -> Result<serde_json::Value> {
     job.check()?;
-    let not_encodable = |source| Error::NotEncodable {
-        kind: job.kind,
-        source,
-    };
     let args = match &job.args {
-        Ok(args) => serde_json::from_str(args).map_err(not_encodable)?,
-        Err(error) => return Err(not_encodable(serde::ser::Error::custom(error))),
+        Ok(args) => serde_json::from_str(args).map_err(|why| not_encodable(job.kind, why))?,
+        Err(why) => return Err(not_encodable(job.kind, why)),
     };
     serde_json::to_value(Callback {
         kind: job.kind,
@@ -146,7 +142,7 @@ fn described(job: &NewJob) -> Result<serde_json::Value> {
         args,
         options: &job.overrides,
     })
-    .map_err(not_encodable)
+    .map_err(|why| not_encodable(job.kind, why))
 }
 
 fn columns<I>(jobs: I) -> Result<Columns>
@@ -158,7 +154,7 @@ where
 
 /// One whose unique key was taken is another's, and not counted.
 fn fresh(added: &[Enqueued]) -> i32 {
-    i32::try_from(added.iter().filter(|job| job.fresh).count()).unwrap_or(i32::MAX)
+    i32::try_from(added.iter().filter(|job| job.is_fresh()).count()).unwrap_or(i32::MAX)
 }
 
 async fn wake(connection: &mut PgConnection, queues: Option<Vec<String>>) -> Result<()> {
@@ -182,7 +178,7 @@ pub struct Batch {
 }
 
 /// Where a batch stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BatchState {
     /// How many jobs it has.

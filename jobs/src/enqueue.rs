@@ -13,10 +13,11 @@ use crate::known::{Known, Wanted};
 use crate::{Backoff, Error, NoInput, Perform, Result, limits};
 
 /// A job on its way into the queue, and what is different about it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct NewJob {
     pub(crate) kind: &'static str,
-    pub(crate) args: Result<String, serde_json::Error>,
+    /// Its data as JSON, or why there is none.
+    pub(crate) args: Result<String, String>,
     pub(crate) queue: String,
     pub(crate) priority: i16,
     pub(crate) attempts: u16,
@@ -60,7 +61,7 @@ impl NewJob {
     pub(crate) fn with_input<J: Perform>(job: &J) -> Self {
         Self {
             kind: J::NAME,
-            args: serde_json::to_string(job),
+            args: serde_json::to_string(job).map_err(|error| error.to_string()),
             queue: J::OPTIONS.queue.to_owned(),
             priority: J::OPTIONS.priority,
             attempts: J::OPTIONS.attempts,
@@ -199,6 +200,13 @@ impl NewJob {
     }
 }
 
+pub(crate) fn not_encodable(kind: &'static str, why: impl std::fmt::Display) -> Error {
+    Error::NotEncodable {
+        kind,
+        source: serde::ser::Error::custom(why),
+    }
+}
+
 /// What can be enqueued: a job, or a [`NewJob`] that says more about it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a job that can be enqueued",
@@ -227,9 +235,15 @@ impl<J: Perform<Input: NoInput>> IntoNewJob for J {
 pub struct Enqueued {
     /// Its id.
     pub id: i64,
+    fresh: bool,
+}
+
+impl Enqueued {
     /// Whether this call put it there; `false` where its unique key was taken by a live job, which
     /// is then the one returned.
-    pub fresh: bool,
+    pub fn is_fresh(&self) -> bool {
+        self.fresh
+    }
 }
 
 /// Where the statement runs.
@@ -352,10 +366,9 @@ impl Columns {
                 .leases
                 .push(i32::try_from(job.lease.as_millis()).unwrap_or(i32::MAX));
             columns.options.push(job.overrides.json());
-            columns.args.push(
-                job.args
-                    .map_err(|source| Error::NotEncodable { kind, source })?,
-            );
+            columns
+                .args
+                .push(job.args.map_err(|why| not_encodable(kind, why))?);
             columns.keys.push(job.unique_key);
             let (delay, time) = match job.due {
                 Due::After(delay) => (i64::try_from(delay.as_millis()).ok(), None),

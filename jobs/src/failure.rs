@@ -26,11 +26,13 @@ use std::time::Duration;
 /// otherwise.
 ///
 /// The class and the message are kept apart: lists are grouped by the one and read by the other. The
-/// class of an error that came by `?` is its type's name.
+/// class of an error that came by `?` is its type's name; the error itself is there for
+/// [`on_error`](crate::Perform::on_error), with [`downcast_ref`](Self::downcast_ref).
 pub struct JobError {
     class: Cow<'static, str>,
     message: String,
     then: Then,
+    source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 /// What is to come.
@@ -54,6 +56,7 @@ impl JobError {
             class: class.into(),
             message: message.to_string(),
             then: Then::Ask,
+            source: None,
         }
     }
 
@@ -77,6 +80,7 @@ impl JobError {
             class: "Snooze".into(),
             message: format!("snoozed for {wait:?}"),
             then: Then::Snooze(wait),
+            source: None,
         }
     }
 
@@ -88,6 +92,7 @@ impl JobError {
             class: "Stopped".into(),
             message: "the job stopped before it was done".to_owned(),
             then: Then::Stopped,
+            source: None,
         }
     }
 
@@ -99,6 +104,33 @@ impl JobError {
     /// What it says.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// The error that it was made of, if that is an `E`; else the first of its causes that is one.
+    ///
+    /// ```
+    /// # use jobs::JobError;
+    /// use std::io::{Error, ErrorKind};
+    ///
+    /// let error = JobError::from(Error::from(ErrorKind::NotFound));
+    /// let kind = error.downcast_ref::<Error>().map(Error::kind);
+    /// assert_eq!(kind, Some(ErrorKind::NotFound));
+    /// ```
+    pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(&**self.source.as_ref()?);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref() {
+                return Some(found);
+            }
+            next = error.source();
+        }
+        None
+    }
+
+    /// The same without the error that it was made of: only `on_error` is shown that.
+    pub(crate) fn without_source(mut self) -> Self {
+        self.source = None;
+        self
     }
 
     pub(crate) fn then(&self) -> Then {
@@ -128,7 +160,10 @@ where
             }
             source = cause.source();
         }
-        Self::new(class_of::<E>(), message)
+        Self {
+            source: Some(error),
+            ..Self::new(class_of::<E>(), message)
+        }
     }
 }
 
@@ -184,6 +219,18 @@ mod tests {
         assert!(error.class().ends_with("Load"), "{}", error.class());
         assert_eq!(error.message(), "cannot load the order: disk on fire");
         assert_eq!(error.then(), Then::Ask);
+
+        assert!(error.downcast_ref::<Load>().is_some());
+        let cause = error.downcast_ref::<std::io::Error>();
+        assert_eq!(
+            cause.map(ToString::to_string).as_deref(),
+            Some("disk on fire")
+        );
+        assert!(error.downcast_ref::<fmt::Error>().is_none());
+        assert!(!format!("{error:?}").contains("Load("), "{error:?}");
+        let bare = error.discard().without_source();
+        assert!(bare.downcast_ref::<Load>().is_none());
+        assert_eq!(bare.message(), "cannot load the order: disk on fire");
     }
 
     #[test]

@@ -66,8 +66,9 @@ pub trait Perform: Job {
         cx: &Context,
     ) -> impl Future<Output = Result<Self::Output, JobError>> + Send;
 
-    /// Decides what an error means, by its class, its message or what the job is. It gets the job
-    /// decoded again: `perform` has consumed it.
+    /// Decides what an error means, by its class, its message, what it was made of
+    /// ([`downcast_ref`](JobError::downcast_ref)) or what the job is. It gets the job decoded again:
+    /// `perform` has consumed it.
     ///
     /// Not asked when `perform` itself has said what is to come: [`JobError::discard`],
     /// [`JobError::retry_after`], [`JobError::snooze`]; nor about a panic or a timeout, which `perform`

@@ -13,6 +13,7 @@
 //! | run it | [`Worker`] |
 //! | let many finish as one | [`Client::batch`] |
 //! | look after them | [`Client::jobs`], [`Client::retry`], [`Client::pause`] |
+//! | name the types of others in our signatures | [`sqlx`], [`chrono`] |
 
 // `#[derive(Job)]` writes `::jobs`, in our own examples too.
 #[allow(unused_extern_crates)]
@@ -36,12 +37,14 @@ mod migrate;
 mod options;
 mod prune;
 mod registry;
+mod words;
 mod worker;
 
 #[doc(hidden)]
 pub use backend::OfRun;
 pub use backend::{Claimed, Envelope, JobsBackend};
 pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
+pub use chrono;
 pub use client::Client;
 pub use context::{Context, MissingData};
 #[doc(hidden)]
@@ -56,11 +59,13 @@ pub use input::{Given, Input};
 pub use job::{Job, NoInput, OnError, Perform};
 #[doc(hidden)]
 pub use known::Wanted;
-pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, WorkerInfo};
+pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, Outcome, WorkerInfo};
 pub use migrate::{MINIMUM_SERVER, migrate, migrations};
 pub use options::{Backoff, Growth, JobOptions};
 pub use pipeline_derive::Job;
 #[doc(hidden)]
 pub use registry::Fake;
 pub use registry::{Jobs, Output, Performer};
+pub use sqlx;
+pub use words::UnknownWord;
 pub use worker::{Worker, shutdown_signal};

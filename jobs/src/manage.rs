@@ -1,65 +1,45 @@
 //! Looking after jobs: listed, retried, discarded; queues paused; workers shown.
 
-use std::fmt;
-
 use chrono::{DateTime, Utc};
+use serde::Serialize;
 
 use crate::backend::is_step;
 use crate::{Client, Error, Result, limits};
 
-/// Where a job stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum JobStatus {
+crate::words! {
+    /// Where a job stands.
+    JobStatus, "status of a job";
     /// It waits for its time.
-    Later,
+    Later = "later",
     /// It waits for a worker.
-    Ready,
+    Ready = "ready",
     /// A worker has it.
-    Running,
+    Running = "running",
     /// It is done, and kept because its worker was told to.
-    Succeeded,
+    Succeeded = "succeeded",
     /// It has failed for good.
-    Failed,
+    Failed = "failed",
     /// It said itself that no attempt would help.
-    Discarded,
+    Discarded = "discarded",
 }
 
-impl JobStatus {
-    /// Its name, as the database has it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Later => "later",
-            Self::Ready => "ready",
-            Self::Running => "running",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Discarded => "discarded",
-        }
-    }
-
-    /// From its name.
-    #[doc(hidden)]
-    pub fn named(name: &str) -> Self {
-        match name {
-            "later" => Self::Later,
-            "ready" => Self::Ready,
-            "running" => Self::Running,
-            "succeeded" => Self::Succeeded,
-            "discarded" => Self::Discarded,
-            _ => Self::Failed,
-        }
-    }
-}
-
-impl fmt::Display for JobStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+crate::words! {
+    /// What came of an attempt.
+    Outcome, "outcome of an attempt";
+    /// It did the work.
+    Succeeded = "succeeded",
+    /// It did the work, and ended its run early.
+    Halted = "halted",
+    /// It failed, and another was to come.
+    Retried = "retried",
+    /// It failed, and none was left.
+    Failed = "failed",
+    /// It failed, and none would have helped.
+    Discarded = "discarded",
 }
 
 /// A job as it stands in the queue.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct JobInfo {
     /// Its id.
@@ -95,15 +75,15 @@ pub struct JobInfo {
 }
 
 /// An attempt that did not succeed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct AttemptInfo {
     /// Which one; the first is 1.
     pub attempt: i16,
     /// Its token.
     pub token: i64,
-    /// What came of the job: `retried`, `failed` or `discarded`.
-    pub outcome: String,
+    /// What came of it.
+    pub outcome: Outcome,
     /// The error's class.
     pub error_class: Option<String>,
     /// What it said.
@@ -113,7 +93,7 @@ pub struct AttemptInfo {
 }
 
 /// A worker, as it wrote itself down.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct WorkerInfo {
     /// Its id: new for each start.
@@ -179,9 +159,9 @@ impl JobFilter {
         self
     }
 
-    /// At most so many (100 by default, 1,000 at most).
+    /// At most so many (100 by default; from 1 to 1,000).
     pub fn limit(mut self, limit: u16) -> Self {
-        self.limit = Some(limit.min(1_000));
+        self.limit = Some(limit.clamp(1, 1_000));
         self
     }
 }
@@ -193,7 +173,7 @@ impl Client {
     /// # Errors
     ///
     /// When the database cannot be asked.
-    pub async fn jobs(&self, filter: JobFilter) -> Result<Vec<JobInfo>> {
+    pub async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobInfo>> {
         let rows = sqlx::query_file_as!(
             JobRow,
             "src/sql/jobs_list.sql",
@@ -205,7 +185,10 @@ impl Client {
         )
         .fetch_all(self.pool())
         .await?;
-        Ok(rows.into_iter().map(JobInfo::from).collect())
+        Ok(rows
+            .into_iter()
+            .map(JobInfo::try_from)
+            .collect::<Result<_, _>>()?)
     }
 
     /// One job; `None` where it is not there, or not any more.
@@ -217,7 +200,7 @@ impl Client {
         let row = sqlx::query_file_as!(JobRow, "src/sql/job.sql", id)
             .fetch_optional(self.pool())
             .await?;
-        Ok(row.map(JobInfo::from))
+        Ok(row.map(JobInfo::try_from).transpose()?)
     }
 
     /// A job's attempts that did not succeed, the first one first.
@@ -226,14 +209,24 @@ impl Client {
     ///
     /// When the database cannot be asked.
     pub async fn attempts(&self, job: i64) -> Result<Vec<AttemptInfo>> {
-        Ok(sqlx::query_as!(
-            AttemptInfo,
+        let rows = sqlx::query!(
             "select attempt, token, outcome, error_class, error_message, ended_at
              from pipeline.attempts where job = $1 order by ended_at, token",
             job
         )
         .fetch_all(self.pool())
-        .await?)
+        .await?;
+        let attempts = rows.into_iter().map(|row| {
+            Ok(AttemptInfo {
+                attempt: row.attempt,
+                token: row.token,
+                outcome: row.outcome.parse()?,
+                error_class: row.error_class,
+                error_message: row.error_message,
+                ended_at: row.ended_at,
+            })
+        });
+        Ok(attempts.collect::<Result<_, sqlx::Error>>()?)
     }
 
     /// Gives a job that has failed for good, or was discarded, its attempts again.
@@ -350,13 +343,15 @@ struct JobRow {
     worker: Option<i64>,
 }
 
-impl From<JobRow> for JobInfo {
-    fn from(row: JobRow) -> Self {
-        Self {
+impl TryFrom<JobRow> for JobInfo {
+    type Error = sqlx::Error;
+
+    fn try_from(row: JobRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
             id: row.id,
             kind: row.kind,
             queue: row.queue,
-            status: JobStatus::named(&row.status),
+            status: row.status.parse()?,
             priority: row.priority,
             attempt: row.attempt,
             attempts: row.attempts,
@@ -368,6 +363,6 @@ impl From<JobRow> for JobInfo {
             run_at: row.run_at,
             ended_at: row.ended_at,
             worker: row.worker,
-        }
+        })
     }
 }

@@ -166,7 +166,7 @@ impl<J: Perform> Fake<J> {
         }))
     }
 
-    async fn call(&self, job: J, input: J::Input, cx: Context) -> Result<J::Output, JobError> {
+    pub async fn call(&self, job: J, input: J::Input, cx: Context) -> Result<J::Output, JobError> {
         (self.0)(job, input, cx).await
     }
 }
@@ -198,7 +198,7 @@ fn handle<J: Perform>(cx: Context) -> BoxFuture<'static, Result<Output, BoxDynEr
         };
         match outcome {
             Ok(output) => encode(J::NAME, &output).map_err(carried),
-            Err(error) => Err(carried(decide::<J>(error, &cx))),
+            Err(error) => Err(carried(decide::<J>(error, &cx).without_source())),
         }
     })
 }

@@ -14,9 +14,11 @@ mod status;
 pub mod testing;
 mod worker;
 
+pub use chrono;
 pub use client::{
-    Attempt, BadCursor, Chain, Client, Cursor, Event, Health, History, IntoRun, IntoStage, NewRun,
-    Page, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start, StepState, Wait, Why,
+    Attempt, BadCursor, Chain, Client, Cursor, Event, EventStatus, Health, History, IntoRun,
+    IntoStage, NewRun, NodeKind, Page, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start,
+    StepState, Wait, Why,
 };
 pub use declare::{
     Branch, Continue, Define, FailedStep, Failure, Halt, Ignore, Ignored, Maybe, Named, Pipeline,
@@ -24,8 +26,9 @@ pub use declare::{
 };
 pub use error::{Error, Result};
 pub use graph::{Graph, Invalid, Problem};
-pub use jobs;
+pub use jobs::{self, UnknownWord};
 pub use pipeline_derive::{Branch, Pipeline};
 pub use schemars;
-pub use status::{RunStatus, StepStatus, UnknownStatus};
+pub use sqlx;
+pub use status::{RunStatus, StepStatus};
 pub use worker::{StepContext, Worker};

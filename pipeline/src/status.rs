@@ -1,68 +1,8 @@
 //! Where runs and steps stand.
 
-use std::fmt;
-
-macro_rules! statuses {
-    (
-        $(#[$doc:meta])* $name:ident, $what:literal;
-        $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)?
-    ) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        #[non_exhaustive]
-        pub enum $name {
-            $($(#[$variant_doc])* $variant),*
-        }
-
-        impl $name {
-            /// Every one there is.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-
-            /// Its name, as the database has it.
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text),*
-                }
-            }
-        }
-
-        impl std::str::FromStr for $name {
-            type Err = UnknownStatus;
-
-            fn from_str(text: &str) -> Result<Self, UnknownStatus> {
-                match text {
-                    $($text => Ok(Self::$variant),)*
-                    _ => Err(UnknownStatus { what: $what, text: jobs::limits::shortened(text) }),
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-    };
-}
-
-/// A text that is no status.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no status of a {what}")]
-pub struct UnknownStatus {
-    what: &'static str,
-    text: String,
-}
-
-impl From<UnknownStatus> for sqlx::Error {
-    fn from(error: UnknownStatus) -> Self {
-        Self::Decode(Box::new(error))
-    }
-}
-
-statuses! {
+jobs::words! {
     /// Where a run stands.
-    RunStatus, "run";
+    RunStatus, "status of a run";
     /// It waits for the runs before it in its chain.
     Pending = "pending",
     /// Its steps run.
@@ -88,9 +28,9 @@ impl RunStatus {
     }
 }
 
-statuses! {
+jobs::words! {
     /// Where a step stands.
-    StepStatus, "step";
+    StepStatus, "status of a step";
     /// It waits for what comes before it.
     Pending = "pending",
     /// Its job is in the queue, or runs.

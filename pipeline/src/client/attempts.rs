@@ -3,24 +3,27 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use jobs::Outcome;
+use serde::Serialize;
 
 use super::Run;
-use super::state::{count, failure};
+use super::state::{as_millis, count, failure};
 use crate::{Error, Failure, Result};
 
 /// An attempt of a step that has ended.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Attempt {
     /// Which one; the first is 1, again in each round.
     pub attempt: u16,
-    /// What came of it: `succeeded`, `halted`, `retried`, `failed` or `discarded`.
-    pub outcome: String,
+    /// What came of it.
+    pub outcome: Outcome,
     /// Why it did not succeed.
     pub error: Option<Failure>,
     /// When it ended.
     pub ended_at: DateTime<Utc>,
-    /// How long it took; known of the one that succeeded.
+    /// How long it took; known of the one that succeeded. In JSON, `ran_ms`.
+    #[serde(rename = "ran_ms", serialize_with = "as_millis")]
     pub ran: Option<Duration>,
 }
 
@@ -51,16 +54,22 @@ impl<O> Run<O> {
             }
             Some(_) => {}
         }
-        let attempts = rows.into_iter().filter_map(|row| {
+        let mut attempts = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (Some(attempt), Some(outcome), Some(ended_at)) =
+                (row.attempt, row.outcome, row.ended_at)
+            else {
+                continue;
+            };
             let ran = row.ran_ms.and_then(|ms| u64::try_from(ms).ok());
-            Some(Attempt {
-                attempt: count(row.attempt?),
-                outcome: row.outcome?,
+            attempts.push(Attempt {
+                attempt: count(attempt),
+                outcome: outcome.parse().map_err(sqlx::Error::from)?,
                 error: failure(step, row.error_class, row.error_message),
-                ended_at: row.ended_at?,
+                ended_at,
                 ran: ran.map(Duration::from_millis),
-            })
-        });
-        Ok(attempts.collect())
+            });
+        }
+        Ok(attempts)
     }
 }

@@ -5,13 +5,13 @@ use std::future::IntoFuture;
 use futures_util::future::BoxFuture;
 use sqlx::PgConnection;
 
-use super::new_run::{IntoRun, NewRun};
+use super::new_run::{History, IntoRun, NewRun};
 use super::start::{Target, chained};
 use super::{Client, Run};
 use crate::{Invalid, Result};
 
 /// Runs of a chain that start together.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Stage(pub(super) Vec<Result<NewRun, Invalid>>);
 
 impl Stage {
@@ -24,7 +24,7 @@ impl Stage {
     }
 }
 
-/// What can be chained: one pipeline, a tuple of them, or a list.
+/// What can be chained: one pipeline, a tuple of them, or a list (an array or a `Vec`).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be chained",
     label = "neither a pipeline, nor a tuple or a list of them",
@@ -44,6 +44,12 @@ impl<R: IntoRun> IntoStage for R {
 impl<R: IntoRun> IntoStage for Vec<R> {
     fn into_stage(self) -> Stage {
         Stage::all(self.into_iter().map(IntoStage::into_stage).collect())
+    }
+}
+
+impl<R: IntoRun, const N: usize> IntoStage for [R; N] {
+    fn into_stage(self) -> Stage {
+        Vec::from(self).into_stage()
     }
 }
 
@@ -82,6 +88,32 @@ impl Chain<'_> {
     pub fn then(mut self, stage: impl IntoStage) -> Self {
         self.stages.push(stage.into_stage());
         self
+    }
+
+    fn with(mut self, change: impl Fn(NewRun) -> NewRun) -> Self {
+        if let Some(first) = self.stages.first_mut() {
+            let runs = std::mem::take(&mut first.0);
+            first.0 = runs.into_iter().map(|run| run.map(&change)).collect();
+        }
+        self
+    }
+
+    /// On whose behalf the runs of the first stage run; those of a later one say it with [`NewRun`].
+    pub fn actor(self, actor: impl Into<String>) -> Self {
+        let actor = actor.into();
+        self.with(|run| run.actor(&actor))
+    }
+
+    /// A word to find the runs of the first stage by, besides those of their pipelines.
+    pub fn tag(self, tag: impl Into<String>) -> Self {
+        let tag = tag.into();
+        self.with(|run| run.tag(&tag))
+    }
+
+    /// What is kept of the runs of the first stage as events; by default, how the runs and each of
+    /// their steps ended.
+    pub fn history(self, history: History) -> Self {
+        self.with(|run| run.history(history))
     }
 }
 

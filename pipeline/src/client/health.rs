@@ -1,6 +1,7 @@
 //! How the runs of a database are looked after.
 
 use chrono::{DateTime, Utc};
+use serde::Serialize;
 
 use super::Client;
 use crate::Result;
@@ -10,7 +11,7 @@ use crate::Result;
 /// Workers look from time to time for what only outside hands can cause: a queue row of a step that
 /// somebody deleted or changed. In normal life they find nothing. `found` that grows means that somebody
 /// changes rows of runs; `acted_at` that stands still means that no worker runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Health {
     /// How often a worker has looked.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::state::run_info;
 use super::{Client, RunInfo};
@@ -80,7 +81,7 @@ impl RunFilter {
         self
     }
 
-    /// At most so many to a page (100 by default, 1,000 at most).
+    /// At most so many to a page (100 by default; from 1 to 1,000).
     pub fn limit(mut self, limit: u16) -> Self {
         self.limit = Some(limit.clamp(1, 1_000));
         self
@@ -100,7 +101,7 @@ impl RunFilter {
 }
 
 /// Some of the runs that were asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Page {
     /// The runs, the newest first.
@@ -109,7 +110,7 @@ pub struct Page {
     pub next: Option<Cursor>,
 }
 
-/// A place in the list of all runs. Its text fits into a URL.
+/// A place in the list of all runs. Its text fits into a URL, and is what it is in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     created_at: DateTime<Utc>,
@@ -142,6 +143,19 @@ impl FromStr for Cursor {
         parts.ok_or_else(|| BadCursor {
             text: jobs::limits::shortened(text),
         })
+    }
+}
+
+impl Serialize for Cursor {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cursor {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -199,6 +213,9 @@ mod tests {
         for id in [0, 7, i64::MAX] {
             let cursor = Cursor { created_at, id };
             assert_eq!(cursor.to_string().parse::<Cursor>()?, cursor);
+            let json = serde_json::json!(cursor);
+            assert_eq!(json, cursor.to_string());
+            assert_eq!(serde_json::from_value(json).ok(), Some(cursor));
         }
         for text in ["", "_", "1", "1_x", "99999999999999999999_1", "1_2_3"] {
             assert!(text.parse::<Cursor>().is_err(), "{text}");

@@ -28,14 +28,14 @@ use crate::graph::Fingerprint;
 pub use attempts::Attempt;
 pub use chain::{Chain, IntoStage, Stage};
 pub use control::Reopen;
-pub use events::Event;
+pub use events::{Event, EventStatus};
 pub use health::Health;
 pub use list::{BadCursor, Cursor, Page, RunFilter};
 pub use new_run::{History, IntoRun, NewRun};
 pub use run::Run;
 pub use start::Start;
 use start::{Target, start};
-pub use state::{RunInfo, RunState, StepState, Why};
+pub use state::{NodeKind, RunInfo, RunState, StepState, Why};
 pub use wait::Wait;
 use waiters::Waiters;
 
@@ -122,9 +122,25 @@ impl Client {
     }
 
     /// The run of this id, of which nothing is asked yet: whether it is there, the first question to
-    /// it says. `O` is what it returns; where that is of no interest, `()`.
-    pub fn run<O>(&self, id: i64) -> Run<O> {
+    /// it says. What it returns can be said with [`Run::returning`].
+    pub fn run(&self, id: i64) -> Run {
         Run::new(self.clone(), id, false)
+    }
+
+    /// The run of this pipeline that was started with this key.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be asked.
+    pub async fn run_by_key(&self, pipeline: &str, key: &str) -> Result<Option<Run>> {
+        let id = sqlx::query_scalar!(
+            "select id from pipeline.runs where pipeline = $1 and idempotency_key = $2",
+            pipeline,
+            key
+        )
+        .fetch_optional(self.pool())
+        .await?;
+        Ok(id.map(|id| self.run(id)))
     }
 }
 

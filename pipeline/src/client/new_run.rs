@@ -180,6 +180,18 @@ impl<O> NewRun<O> {
     }
 }
 
+impl<O> Clone for NewRun<O> {
+    fn clone(&self) -> Self {
+        Self {
+            pipeline: self.pipeline.clone(),
+            key: self.key.clone(),
+            actor: self.actor.clone(),
+            tags: self.tags.clone(),
+            history: self.history,
+        }
+    }
+}
+
 /// Text of a bearable length, without the one character that Postgres cannot store.
 fn text(of: &str, what: &'static str, text: &str, limit: usize) -> Result<()> {
     if text.len() > limit {

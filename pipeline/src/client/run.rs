@@ -22,8 +22,9 @@ const SHOWN: i32 = 20;
 /// println!("{} bytes", run.output().await?);
 ///
 /// // In another process, or another day:
-/// let run = client.run::<u64>(run.id());
+/// let run = client.run(run.id());
 /// println!("{}", run.status().await?);
+/// println!("{} bytes", run.returning::<u64>().output().await?);
 /// # Ok(())
 /// # }
 /// ```
@@ -63,6 +64,13 @@ impl<O> Run<O> {
         self.chained.iter().map(run).collect()
     }
 
+    /// The same run as one that returns a `T`: what [`output`](Run::output) then decodes. Whether it
+    /// does, only that says.
+    #[must_use]
+    pub fn returning<T>(&self) -> Run<T> {
+        Run::new(self.client.clone(), self.id, self.fresh).with_chained(self.chained.clone())
+    }
+
     pub(crate) fn with_chained(mut self, chained: Vec<i64>) -> Self {
         self.chained = chained;
         self
@@ -97,7 +105,7 @@ impl<O> Run<O> {
 
 impl<O> Clone for Run<O> {
     fn clone(&self) -> Self {
-        Self::new(self.client.clone(), self.id, self.fresh).with_chained(self.chained.clone())
+        self.returning()
     }
 }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use jobs::JobStatus;
+use serde::{Serialize, Serializer};
 
 use super::{Client, Run};
 use crate::{Error, Failure, Result, RunStatus, StepStatus};
 
 /// A run, without its steps.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct RunInfo {
     /// Its id.
@@ -42,11 +43,13 @@ pub struct RunInfo {
     pub deadline_exceeded: bool,
 }
 
-/// A run with its steps, as they stood at one moment. It has the fields of [`RunInfo`], too.
-#[derive(Debug, Clone)]
+/// A run with its steps, as they stood at one moment. It has the fields of [`RunInfo`], too,
+/// also in JSON.
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct RunState {
     /// The run.
+    #[serde(flatten)]
     pub run: RunInfo,
     /// Its steps; none comes before one that it depends on.
     pub steps: Vec<StepState>,
@@ -68,13 +71,13 @@ impl Deref for RunState {
 }
 
 /// Where a step stands.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct StepState {
     /// Its key.
     pub key: String,
-    /// What it is: `job`, `branch`, `merge` or `barrier`.
-    pub kind: String,
+    /// What it is.
+    pub kind: NodeKind,
     /// The name of its job's type, where it has a job.
     pub job: Option<String>,
     /// The queue of its job.
@@ -100,14 +103,39 @@ pub struct StepState {
     pub started_at: Option<DateTime<Utc>>,
     /// When it ended.
     pub ended_at: Option<DateTime<Utc>>,
-    /// How long its last attempt took.
+    /// How long its last attempt took. In JSON, `ran_ms`.
+    #[serde(rename = "ran_ms", serialize_with = "as_millis")]
     pub ran: Option<Duration>,
     /// The id of its job, which is that of its batch.
     pub batch: i64,
 }
 
+jobs::words! {
+    /// What a step is.
+    NodeKind, "kind of a step";
+    /// A job.
+    Job = "job",
+    /// A job whose output says which arm runs.
+    Branch = "branch",
+    /// Where the arms of a branch meet.
+    Merge = "merge",
+    /// The end of a phase.
+    Barrier = "barrier",
+    /// A job for each element of a list.
+    Each = "each",
+    /// A pipeline of its own.
+    Child = "child",
+    /// A wait for a time.
+    Timer = "timer",
+    /// A wait for a signal.
+    Signal = "signal",
+}
+
 /// Why a step is as it is, where that is not its own doing. The names are keys of steps.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// In JSON, an object whose `reason` is the word of the view `pipeline.run_steps`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Why {
     /// It came after any of several, and this one succeeded first.
@@ -249,11 +277,15 @@ impl<O> Run<O> {
             steps.push(StepState {
                 error: failure(&row.step, row.error_class, row.error_message),
                 key: row.step,
-                kind: row.kind,
+                kind: row.kind.parse().map_err(sqlx::Error::from)?,
                 job: row.job,
                 queue: row.queue,
                 status: row.step_status.parse().map_err(sqlx::Error::from)?,
-                in_queue: row.in_queue.as_deref().map(JobStatus::named),
+                in_queue: row
+                    .in_queue
+                    .map(|it| it.parse())
+                    .transpose()
+                    .map_err(sqlx::Error::from)?,
                 attempt: count(row.attempt),
                 attempts: row.attempts.map(count),
                 why: row.reason.and_then(|reason| Why::of(&reason, row.cause)),
@@ -284,6 +316,11 @@ impl Client {
         .ok_or(Error::NoRun(run))?;
         Ok(status.parse().map_err(sqlx::Error::from)?)
     }
+}
+
+pub(super) fn as_millis<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+        .serialize(to)
 }
 
 pub(super) fn count(number: i16) -> u16 {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,8 +14,10 @@ use crate::graph::spec::Shape;
 use crate::graph::{Graph, Invalid, Problem};
 
 /// A declared pipeline: its graph, and the params of its steps. `O` is what a run of it returns.
+///
+/// It can be cloned, and started as often as you like.
 pub struct Pipeline<O = ()> {
-    graph: Graph,
+    graph: Arc<Graph>,
     params: Vec<Option<String>>,
     callback_params: Vec<String>,
     /// Those of a named pipeline.
@@ -49,7 +52,7 @@ impl Pipeline {
             }
         };
         Ok(Pipeline {
-            graph,
+            graph: Arc::new(graph),
             params: std::mem::take(&mut state.params),
             callback_params: std::mem::take(&mut state.callback_params),
             own_params: None,
@@ -63,7 +66,7 @@ impl Pipeline {
     pub fn from_graph(graph: Graph, params: Vec<Option<String>>) -> Self {
         let callback_params = vec!["null".to_owned(); graph.spec().callbacks.len()];
         Self {
-            graph,
+            graph: Arc::new(graph),
             params,
             callback_params,
             own_params: None,
@@ -108,6 +111,18 @@ impl<O> Pipeline<O> {
     /// The params of its callbacks, as JSON.
     pub fn callback_params(&self) -> &[String] {
         &self.callback_params
+    }
+}
+
+impl<O> Clone for Pipeline<O> {
+    fn clone(&self) -> Self {
+        Self {
+            graph: Arc::clone(&self.graph),
+            params: self.params.clone(),
+            callback_params: self.callback_params.clone(),
+            own_params: self.own_params.clone(),
+            returns: PhantomData,
+        }
     }
 }
 

@@ -1,17 +1,21 @@
 //! What is done in place of a job.
 
-use std::collections::VecDeque;
+use std::any::TypeId;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 
 use jobs::{Context, Fake, JobError, Perform};
 use parking_lot::Mutex;
+use sqlx::PgPool;
 
 use super::Setup;
+use crate::StepContext as _;
 
 /// Each says what is done in place of [`Perform::perform`] for one job type, in this harness. All else is
 /// as ever: the job's data and its input are decoded, its attempts, backoff and timeout count, its
-/// [`on_error`](Perform::on_error) is asked, a panic is an error. Of two for one type, the later one counts.
+/// [`on_error`](Perform::on_error) is asked, a panic is an error. Of two for one type, or for one step, the
+/// later one counts; one for a step comes before one for its type.
 impl Setup {
     /// Does this in place of performing a job type.
     ///
@@ -52,8 +56,64 @@ impl Setup {
     where
         F: Future<Output = Result<J::Output, JobError>> + Send + 'static,
     {
-        let fake = Fake::<J>::new(fake);
-        self.change(move |worker| worker.with(|jobs| jobs.fake(fake.clone())))
+        self.stand(None, Fake::<J>::new(fake))
+    }
+
+    /// Does this in place of performing a job type at the steps of this key, in any pipeline. At other
+    /// steps the job is performed, or faked as its type is.
+    ///
+    /// ```
+    /// # use pipeline::jobs::{self, Context, Job, JobError, Perform};
+    /// # use pipeline::testing::Setup;
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, Job)]
+    /// # struct Transcode { height: u32 }
+    /// # impl Perform for Transcode {
+    /// #     type Input = String;
+    /// #     type Output = String;
+    /// #     async fn perform(self, file: String, _: &Context) -> Result<String, JobError> { Ok(file) }
+    /// # }
+    /// # fn example(setup: Setup) {
+    /// setup
+    ///     .fake(|job: Transcode, file| Ok(format!("{file}.{}p", job.height)))
+    ///     .fake_step("sd", |_: Transcode, _| Err(JobError::new("Full", "the disk is full").discard()));
+    /// # }
+    /// ```
+    pub fn fake_step<J: Perform>(
+        self,
+        key: impl Into<String>,
+        fake: impl Fn(J, J::Input) -> Result<J::Output, JobError> + Send + Sync + 'static,
+    ) -> Self {
+        let fake = Arc::new(fake);
+        self.fake_step_with(key, move |job, input, _| {
+            let fake = Arc::clone(&fake);
+            async move { fake(job, input) }
+        })
+    }
+
+    /// The same with the job's [`Context`], and with time to wait in.
+    pub fn fake_step_with<J: Perform, F>(
+        self,
+        key: impl Into<String>,
+        fake: impl Fn(J, J::Input, Context) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<J::Output, JobError>> + Send + 'static,
+    {
+        self.stand(Some(key.into()), Fake::<J>::new(fake))
+    }
+
+    fn stand<J: Perform>(mut self, step: Option<String>, fake: Fake<J>) -> Self {
+        let known = self.fakes.get(&TypeId::of::<J>());
+        let stands = known.and_then(|it| it.downcast_ref::<Stands<J>>()).cloned();
+        if let Some(stands) = stands {
+            stands.0.lock().insert(step, fake);
+            return self;
+        }
+        let stands = Stands(Arc::new(Mutex::new(HashMap::from([(step, fake)]))));
+        let one = stands.clone().into_fake(self.pool.clone());
+        self.fakes.insert(TypeId::of::<J>(), Box::new(stands));
+        self.change(move |worker| worker.with(|jobs| jobs.fake(one.clone())))
     }
 
     /// One outcome after the other for the attempts of a job type, in the order in which they come. An
@@ -94,4 +154,50 @@ impl Setup {
             }
         })
     }
+}
+
+/// What is done in place of one job type: at the steps of a key, or at all others.
+struct Stands<J: Perform>(Arc<Mutex<HashMap<Option<String>, Fake<J>>>>);
+
+impl<J: Perform> Stands<J> {
+    fn into_fake(self, pool: PgPool) -> Fake<J> {
+        Fake::new(move |job: J, input, cx: Context| {
+            let (stands, pool) = (self.clone(), pool.clone());
+            async move {
+                let step = match stands.has_steps() {
+                    true => key_of(&pool, &cx).await?,
+                    false => None,
+                };
+                match stands.at(step) {
+                    Some(fake) => fake.call(job, input, cx).await,
+                    None => job.perform(input, &cx).await,
+                }
+            }
+        })
+    }
+
+    fn has_steps(&self) -> bool {
+        self.0.lock().keys().any(Option::is_some)
+    }
+
+    fn at(&self, step: Option<String>) -> Option<Fake<J>> {
+        let stands = self.0.lock();
+        stands.get(&step).or_else(|| stands.get(&None)).cloned()
+    }
+}
+
+impl<J: Perform> Clone for Stands<J> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// The key of the step that a job is, if it is one.
+async fn key_of(pool: &PgPool, cx: &Context) -> Result<Option<String>, sqlx::Error> {
+    let Some(run) = cx.run() else {
+        return Ok(None);
+    };
+    sqlx::query_file_scalar!("src/sql/testing_step.sql", run, cx.id())
+        .fetch_optional(pool)
+        .await
 }

@@ -50,6 +50,8 @@ mod clock;
 mod fake;
 mod idle;
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +81,8 @@ pub struct Setup {
     slots: u32,
     /// A worker is made anew each time that something is to be run.
     changes: Vec<Change>,
+    /// What is done in place of job types, by type.
+    fakes: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
 }
 
 impl Setup {
@@ -174,6 +178,7 @@ impl Harness {
             limit: LIMIT,
             slots: SLOTS,
             changes: Vec::new(),
+            fakes: HashMap::new(),
         }
     }
 

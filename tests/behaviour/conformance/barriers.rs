@@ -1,6 +1,6 @@
 //! Barriers: resolved by the coordinator, never a job.
 
-use pipeline::{Pipeline, Plan, Step};
+use pipeline::{NodeKind, Pipeline, Plan, Step};
 use tests::with_database;
 
 use super::hand::{Choose, Hand, WayArms, chose, declare, work_or_nothing};
@@ -37,7 +37,7 @@ async fn t196_t197_barriers_split_a_run_into_phases_and_are_no_jobs() {
         it.is(&run, "succeeded", end).await;
         let state = run.state().await.unwrap();
         for step in &state.steps {
-            let is_barrier = step.kind == "barrier";
+            let is_barrier = step.kind == NodeKind::Barrier;
             assert_eq!(step.job.is_none(), is_barrier, "{}", step.key);
             assert_eq!(step.enqueued_at.is_none(), is_barrier, "{}", step.key);
             assert_eq!(step.attempt == 0, is_barrier, "{}", step.key);

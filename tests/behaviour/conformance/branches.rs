@@ -70,7 +70,7 @@ async fn t220_t221_the_branch_is_a_step_and_the_steps_of_its_arms_know_theirs() 
         let state = run.state().await.unwrap();
         let format = state.step("format").unwrap();
         assert_eq!(
-            (&*format.kind, format.job.as_deref()),
+            (format.kind.as_str(), format.job.as_deref()),
             ("branch", Some("choose"))
         );
         let pipeline = formats();

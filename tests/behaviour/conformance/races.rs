@@ -89,7 +89,7 @@ async fn t230_one_end_sent_twice_at_once_enqueues_the_next_step_once() {
 
 /// Cancels in a task of its own.
 fn cancel(client: &Client, run: &Run) -> JoinHandle<()> {
-    let run: Run = client.run(run.id());
+    let run = client.run(run.id());
     tokio::spawn(async move { run.cancel().await.unwrap() })
 }
 

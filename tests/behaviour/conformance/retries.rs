@@ -42,7 +42,7 @@ async fn t265_a_step_that_is_tried_again_is_enqueued_meanwhile_and_never_failed(
         let of_a: Vec<&str> = events
             .iter()
             .filter(|event| event.step.as_deref() == Some("a"))
-            .map(|event| &*event.status)
+            .map(|event| event.status.as_str())
             .collect();
         assert_eq!(of_a, ["succeeded"]);
         it.stop().await;

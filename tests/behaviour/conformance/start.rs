@@ -217,7 +217,7 @@ async fn t166_t167_t171_a_step_waits_for_as_many_as_come_before_it() {
         assert_eq!(found, ["a 0", "b 0", "twice 1", "barrier:1 3", "c 1"]);
         assert_eq!(it.queued(run).await, 0);
         let state = run.state().await.unwrap();
-        let kinds: Vec<&str> = state.steps.iter().map(|step| &*step.kind).collect();
+        let kinds: Vec<&str> = state.steps.iter().map(|step| step.kind.as_str()).collect();
         assert_eq!(kinds, ["job", "job", "job", "barrier", "job"]);
     })
     .await;

@@ -108,7 +108,7 @@ async fn arguments_are_at_most_a_mebibyte() {
              elsewhere and pass a reference to it"
         );
         let most = client(db).enqueue(new(&"x".repeat(room))).await;
-        assert!(most.unwrap().fresh);
+        assert!(most.unwrap().is_fresh());
     })
     .await;
 }
@@ -174,7 +174,8 @@ impl Perform for Unspeakable {
 #[tokio::test]
 async fn a_job_that_has_no_json_is_refused() {
     with_database(async |db| {
-        let error = refused(db, || NewJob::new(&Unspeakable)).await;
+        let job = NewJob::new(&Unspeakable);
+        let error = refused(db, || job.clone()).await;
         assert!(matches!(
             error,
             Error::NotEncodable {

@@ -91,7 +91,7 @@ async fn is_finished(batch: &Batch) -> bool {
 /// The callbacks that are in the queue or were in it.
 async fn callbacks(client: &Client) -> usize {
     let filter = jobs::JobFilter::new().queue("callbacks").limit(1_000);
-    client.jobs(filter).await.unwrap().len()
+    client.jobs(&filter).await.unwrap().len()
 }
 
 /// What callbacks have said, in no order.
@@ -273,7 +273,7 @@ async fn a_callback_may_take_nothing_and_has_the_options_of_its_type() {
         let batch = client.batch().on_finish(Over);
         batch.jobs(Vec::<Do>::new()).await.unwrap();
         let filter = jobs::JobFilter::new().kind("over");
-        let callback = client.jobs(filter).await.unwrap().remove(0);
+        let callback = client.jobs(&filter).await.unwrap().remove(0);
         assert_eq!((callback.priority, callback.attempts), (7, 2));
         assert_eq!(callback.queue, "callbacks");
         assert_eq!(callback.batch, None, "it is not one of the batch's jobs");
@@ -299,7 +299,7 @@ async fn a_callback_can_be_given_options_of_its_own() {
         let batch = client.batch().on_finish_with(Over, options);
         batch.jobs(Vec::<Do>::new()).await.unwrap();
         let filter = jobs::JobFilter::new().kind("over");
-        let callback = client.jobs(filter).await.unwrap().remove(0);
+        let callback = client.jobs(&filter).await.unwrap().remove(0);
         assert_eq!((callback.priority, callback.attempts), (-1, 9));
         assert_eq!(callback.queue, "reports");
 
@@ -360,7 +360,11 @@ async fn a_job_that_another_has_by_its_key_is_not_one_of_the_batchs() {
         let first = client(db).enqueue(keyed()).await.unwrap();
         let batch = client(db).batch().open().await.unwrap();
         let added = batch.add([keyed(), keyed()]).await.unwrap();
-        assert!(added.iter().all(|job| job.id == first.id && !job.fresh));
+        assert!(
+            added
+                .iter()
+                .all(|job| job.id == first.id && !job.is_fresh())
+        );
         assert_eq!(batch.state().await.unwrap().total, 0);
         batch.seal().await.unwrap();
         assert!(is_finished(&batch).await);

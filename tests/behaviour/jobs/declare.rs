@@ -45,6 +45,65 @@ impl Perform for Fetch {
     }
 }
 
+/// Decides by the error itself, which has come a long way.
+#[derive(Serialize, Deserialize, Job)]
+#[job(attempts = 9, backoff = "fixed(1ms)")]
+struct Open {
+    is_there: bool,
+}
+
+#[derive(Debug)]
+struct Unread(io::Error);
+
+impl std::fmt::Display for Unread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it cannot be read")
+    }
+}
+
+impl std::error::Error for Unread {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+impl Perform for Open {
+    type Input = ();
+    type Output = ();
+
+    async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> {
+        let kind = match self.is_there {
+            true if cx.attempt() == 3 => return Ok(()),
+            true => io::ErrorKind::WouldBlock,
+            false => io::ErrorKind::NotFound,
+        };
+        Err(Unread(kind.into()))?
+    }
+
+    fn on_error(&self, error: &JobError, _: u16) -> OnError {
+        assert!(error.downcast_ref::<Unread>().is_some());
+        match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::NotFound) => OnError::Discard,
+            _ => OnError::Retry,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_job_decides_by_the_error_itself_what_it_means() {
+    with_database(async |db| {
+        let worker = worker::<Open>(db);
+        let client = client(db);
+        let open = async |is_there| client.enqueue(Open { is_there }).await.unwrap().id;
+        let busy = ended(db, open(true).await).await;
+        assert_eq!((busy.status, busy.attempt), (JobStatus::Succeeded, 3));
+        let missing = ended(db, open(false).await).await;
+        assert_eq!((missing.status, missing.attempt), (JobStatus::Discarded, 1));
+        worker.stop().await;
+    })
+    .await;
+}
+
 fn fetch(class: &str, patience: u16) -> Fetch {
     Fetch {
         class: class.to_owned(),

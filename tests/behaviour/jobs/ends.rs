@@ -36,6 +36,11 @@ async fn an_error_is_retried_until_the_attempts_are_used_up() {
         let attempts = client(db).attempts(job.id).await.unwrap();
         let outcomes: Vec<_> = attempts.iter().map(|a| a.outcome.as_str()).collect();
         assert_eq!(outcomes, ["retried", "retried", "failed"]);
+        let json = serde_json::to_value(&job).unwrap();
+        assert_eq!(
+            (&json["status"], &json["args"]["name"]),
+            (&"failed".into(), &"a".into())
+        );
         worker.stop().await;
     })
     .await;

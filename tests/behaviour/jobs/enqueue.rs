@@ -65,7 +65,7 @@ where
 async fn a_job_enqueued_alone_has_the_options_of_its_type() {
     with_database(async |db| {
         let job = client(db).enqueue(Report { month: 5 }).await.unwrap();
-        assert!(job.fresh);
+        assert!(job.is_fresh());
         let stored = client(db).job(job.id).await.unwrap().unwrap();
         assert_eq!(stored.kind, "reports.monthly");
         assert_eq!(stored.queue, "reports");
@@ -187,7 +187,7 @@ async fn what_is_enqueued_in_a_transaction_that_is_rolled_back_never_was() {
         tx.rollback().await.unwrap();
         // What comes later has run, and what never was has not; its key is free.
         let later = client.enqueue(new("later").unique_key("k")).await.unwrap();
-        assert!(later.fresh);
+        assert!(later.is_fresh());
         ended(db, later.id).await;
         assert_eq!(worker.log.lines(), ["later 1"]);
         assert_eq!(count(db, "do").await, 1);
@@ -230,7 +230,7 @@ async fn ten_thousand_jobs_go_in_by_one_statement_with_ids_in_order() {
         let all = names.iter().map(|name| succeed(name));
         let jobs = client(db).enqueue_many(all).await.unwrap();
         assert_eq!(jobs.len(), 10_000);
-        assert!(jobs.iter().all(|job| job.fresh));
+        assert!(jobs.iter().all(|job| job.is_fresh()));
         assert!(jobs.is_sorted_by(|a, b| a.id < b.id));
         let stored: Vec<(i64, String)> =
             sqlx::query_as("select id, args ->> 'name' from pipeline.jobs order by id")
@@ -369,18 +369,18 @@ async fn a_live_key_returns_the_job_that_has_it_and_an_ended_one_gives_it_back()
         };
         let first = enqueue(What::Fail).await;
         let second = enqueue(What::Succeed).await;
-        assert!(first.fresh);
-        assert_eq!((second.id, second.fresh), (first.id, false));
+        assert!(first.is_fresh());
+        assert_eq!((second.id, second.is_fresh()), (first.id, false));
         let other_type = client.enqueue(Report { month: 1 }).unique_key("k").await;
-        assert!(other_type.unwrap().fresh, "a key is its type's");
+        assert!(other_type.unwrap().is_fresh(), "a key is its type's");
 
         let worker = one_at_a_time(db);
         assert_eq!(ended(db, first.id).await.status, JobStatus::Failed);
         let third = enqueue(What::Succeed).await;
-        assert!(third.fresh, "what has failed is not live");
+        assert!(third.is_fresh(), "what has failed is not live");
         assert_eq!(ended(db, third.id).await.status, JobStatus::Succeeded);
         assert!(
-            enqueue(What::Succeed).await.fresh,
+            enqueue(What::Succeed).await.is_fresh(),
             "what is kept is not live"
         );
         worker.stop().await;
@@ -397,7 +397,7 @@ async fn equal_keys_in_one_bulk_are_one_job() {
             .enqueue_many([keyed("c"), new("x"), keyed("b"), keyed("c"), keyed("a")])
             .await
             .unwrap();
-        let fresh: Vec<bool> = jobs.iter().map(|job| job.fresh).collect();
+        let fresh: Vec<bool> = jobs.iter().map(|job| job.is_fresh()).collect();
         assert_eq!(fresh, [true, true, false, false, true]);
         assert_eq!(jobs[2].id, there.id);
         assert_eq!(jobs[3].id, jobs[0].id, "the first of the two");
@@ -443,7 +443,7 @@ async fn a_key_in_another_open_transaction_is_waited_for() {
                 tx.rollback().await.unwrap();
             }
             let second = second.await.unwrap().unwrap();
-            assert_eq!(second.fresh, !commits);
+            assert_eq!(second.is_fresh(), !commits);
             assert_eq!(second.id == first.id, commits);
         }
     })
@@ -470,7 +470,12 @@ async fn bulks_with_the_same_keys_in_any_order_do_not_deadlock() {
             let bulks = [bulk(false), bulk(true), bulk(false), bulk(true)];
             let mut fresh = 0;
             for bulk in bulks {
-                fresh += bulk.await.unwrap().iter().filter(|job| job.fresh).count();
+                fresh += bulk
+                    .await
+                    .unwrap()
+                    .iter()
+                    .filter(|job| job.is_fresh())
+                    .count();
             }
             assert_eq!(fresh, keys.len());
         }

@@ -56,7 +56,10 @@ async fn gather(worker: &Running, watch: &Watch, count: usize) {
 }
 
 async fn all_succeeded_at_once(db: &Database, count: usize) {
-    let jobs = client(db).jobs(JobFilter::new().limit(1000)).await.unwrap();
+    let jobs = client(db)
+        .jobs(&JobFilter::new().limit(1000))
+        .await
+        .unwrap();
     assert_eq!(jobs.len(), count);
     for job in jobs {
         assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));

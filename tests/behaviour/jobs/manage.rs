@@ -22,7 +22,7 @@ fn new(name: &str) -> NewJob {
 }
 
 async fn ids(db: &Database, filter: JobFilter) -> Vec<i64> {
-    let jobs = client(db).jobs(filter).await.unwrap();
+    let jobs = client(db).jobs(&filter).await.unwrap();
     jobs.iter().map(|job| job.id).collect()
 }
 
@@ -105,7 +105,7 @@ async fn a_job_whose_key_is_another_live_ones_is_not_retried() {
         ended(db, failed).await;
         worker.stop().await;
         let live = client.enqueue(keyed(What::Succeed)).await.unwrap();
-        assert!(live.fresh);
+        assert!(live.is_fresh());
         let error = client.retry(failed).await.unwrap_err();
         assert!(matches!(error, Error::WrongStatus { .. }), "{error}");
         assert!(error.to_string().contains("unique key `k`"), "{error}");
@@ -252,6 +252,31 @@ async fn pages_of_a_list_follow_one_another_without_gap_or_overlap() {
             .status(JobStatus::Ready);
         assert_eq!(ids(db, of_kind).await.len(), 12);
         assert!(ids(db, JobFilter::new().kind("other")).await.is_empty());
+        // A page has a job at least, as one of runs has a run.
+        assert_eq!(ids(db, JobFilter::new().limit(0)).await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_status_that_a_newer_version_wrote_is_no_other() {
+    with_database(async |db| {
+        let client = client(db);
+        let job = client.enqueue(Do::new("a", What::Succeed)).await.unwrap();
+        for change in [
+            "alter type pipeline.job_status add value 'frozen'",
+            "update pipeline.jobs set status = 'frozen'",
+        ] {
+            sqlx::query(change).execute(db.pool()).await.unwrap();
+        }
+        let one = client.job(job.id).await.unwrap_err().to_string();
+        assert!(one.contains("`frozen` is no status of a job"), "{one}");
+        let listed = client.jobs(&JobFilter::new()).await.unwrap_err();
+        assert!(listed.to_string().contains("`frozen`"), "{listed}");
+        sqlx::query("delete from pipeline.jobs")
+            .execute(db.pool())
+            .await
+            .unwrap();
     })
     .await;
 }

@@ -120,11 +120,11 @@ async fn the_same_unique_key_returns_the_live_job_and_aborts_no_transaction() {
         let client = client(db);
         let new = |name| NewJob::new(&Do::new(name, What::Succeed)).unique_key("order-7");
         let first = client.enqueue(new("a")).await.unwrap();
-        assert!(first.fresh);
+        assert!(first.is_fresh());
 
         let mut tx = db.pool().begin().await.unwrap();
         let second = client.enqueue_in(&mut tx, new("b")).await.unwrap();
-        assert_eq!((second.id, second.fresh), (first.id, false));
+        assert_eq!((second.id, second.is_fresh()), (first.id, false));
         let third = client.enqueue_in(&mut tx, Do::new("c", What::Succeed));
         let third = third.await.unwrap();
         tx.commit().await.unwrap();
@@ -151,7 +151,7 @@ async fn an_ended_job_gives_its_unique_key_back() {
         ] {
             let new = NewJob::new(&Do::new("a", what)).unique_key("order-7");
             let enqueued = client(db).enqueue(new.attempts(1)).await.unwrap();
-            assert!(enqueued.fresh);
+            assert!(enqueued.is_fresh());
             ids.insert(enqueued.id);
             ended(db, enqueued.id).await;
         }
@@ -469,7 +469,7 @@ async fn database_errors_under_load_harm_no_job() {
         }
         all_ended(db, JOBS).await;
         let filter = JobFilter::new().limit(1000);
-        for job in client(db).jobs(filter).await.unwrap() {
+        for job in client(db).jobs(&filter).await.unwrap() {
             assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
         }
         let lines = worker.log.lines();

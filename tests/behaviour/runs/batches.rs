@@ -56,7 +56,7 @@ async fn a_step_in_the_queue_shows_its_params_and_its_batch() {
         let run = client.start(pipeline.unwrap()).await.unwrap();
         let plain = client.enqueue(act("plain")).await.unwrap();
 
-        let jobs = client.jobs(JobFilter::new()).await.unwrap();
+        let jobs = client.jobs(&JobFilter::new()).await.unwrap();
         assert_eq!(jobs.len(), 2);
         let batch = run.state().await.unwrap().step("a").unwrap().batch;
         for step in [

@@ -86,7 +86,10 @@ async fn a_second_round_goes_on_counting() {
         let state = run.state().await.unwrap();
         assert_eq!(state.round, 2);
         let tried = run.attempts("b").await.unwrap();
-        let tried: Vec<(u16, &str)> = tried.iter().map(|it| (it.attempt, &*it.outcome)).collect();
+        let tried: Vec<(u16, &str)> = tried
+            .iter()
+            .map(|it| (it.attempt, it.outcome.as_str()))
+            .collect();
         assert_eq!(tried, [(1, "failed"), (1, "succeeded")]);
         let events = run.events().await.unwrap();
         let numbers: Vec<u32> = events.iter().map(|event| event.no).collect();

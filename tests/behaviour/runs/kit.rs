@@ -101,6 +101,65 @@ async fn a_faked_job_gives_what_the_test_says_and_the_others_are_performed() {
 }
 
 #[tokio::test]
+async fn a_step_is_faked_by_its_key_and_the_others_of_its_type_are_not() {
+    with_database(async |db| {
+        let both = || {
+            Pipeline::configure("both", |p| {
+                let hd = p.step("hd", Download { video: 1 });
+                let sd = p.step("sd", Download { video: 2 });
+                hd.then("size", Measure).timeout(HOUR);
+                sd.then("length", Measure).timeout(HOUR);
+            })
+        };
+        let named =
+            |name: &'static str| move |job: Download, ()| Ok(format!("{name} {}", job.video));
+        let harness = harness(db, |it| {
+            it.fake_step("sd", named("earlier"))
+                .fake_step("sd", named("sd"))
+                .fake(named("other"))
+                .fake_step_with(
+                    "length",
+                    |_: Measure, file: String, cx: Context| async move {
+                        match cx.attempt() {
+                            1 => Err("busy".into()),
+                            _ => Ok(file.len() + 100),
+                        }
+                    },
+                )
+        })
+        .await;
+        let run = harness.client().start(both().unwrap()).await.unwrap();
+        let alone = harness
+            .client()
+            .enqueue(Download { video: 3 })
+            .await
+            .unwrap();
+        harness.skip_waits().await.unwrap();
+        harness
+            .assert(&run)
+            .await
+            .unwrap()
+            .succeeded()
+            .step("hd")
+            .returned("other 1".to_owned())
+            .step("sd")
+            .returned("sd 2".to_owned())
+            .step("size") // performed
+            .attempts(1)
+            .returned(7)
+            .step("length")
+            .attempts(2)
+            .returned(104);
+        let gone = harness.client().job(alone.id).await.unwrap();
+        assert!(
+            gone.is_none(),
+            "a job that is no step is faked as its type: {gone:?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn nothing_runs_and_no_time_passes_unless_the_test_says_so() {
     with_database(async |db| {
         let harness = harness(db, |it| it.fake(|_: Download, ()| Ok(String::new()))).await;

@@ -81,7 +81,7 @@ async fn a_run_returns_what_its_pipeline_does() {
         );
         assert_eq!(returned, expected);
         // Without its type, as JSON.
-        let untyped = it.client.run::<serde_json::Value>(run.id());
+        let untyped = it.client.run(run.id()).returning::<serde_json::Value>();
         assert_eq!(
             untyped.output().await.unwrap().to_string(),
             r#"[[{"width":7},null],null,["fine",[null,{"width":7}]]]"#
@@ -289,13 +289,15 @@ async fn what_does_not_decode_is_named_with_its_place() {
         });
         let run = ended(&it, pipeline.unwrap(), RunStatus::Succeeded).await;
         let client: &Client = &it.client;
-        let wrong = client.run::<(String, (Other, String))>(run.id());
+        let wrong = client
+            .run(run.id())
+            .returning::<(String, (Other, String))>();
         assert_eq!(place(wrong.output().await), at("size", "width"));
-        let wrong = client.run::<(String, (Size, u8))>(run.id());
+        let wrong = client.run(run.id()).returning::<(String, (Size, u8))>();
         assert_eq!(place(wrong.output().await), at("a", "."));
-        let wrong = client.run::<(String, Size, String)>(run.id());
+        let wrong = client.run(run.id()).returning::<(String, Size, String)>();
         assert_eq!(place(wrong.output().await).0, "size");
-        let wrong = client.run::<()>(run.id());
+        let wrong = client.run(run.id());
         assert_eq!(place(wrong.output().await).0, "a`, `size`, `a");
         assert_eq!(
             place(run.output_of::<Other>("size").await),

@@ -1,7 +1,7 @@
 //! Starting: alone, in the caller's transaction, in bulk; once for a key.
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Client, Error, NewRun, Pipeline, Run, RunFilter, RunStatus};
+use pipeline::{Client, Error, History, NewRun, Pipeline, Run, RunFilter, RunStatus};
 use serde::{Deserialize, Serialize};
 use tests::{Database, with_database};
 
@@ -44,6 +44,15 @@ async fn a_key_leads_to_one_run() {
         // Of this pipeline: another has its own.
         let other = client.start(says("audio", "x")).key("k").await.unwrap();
         assert!(other.is_fresh() && other.id() != first.id());
+        // It can be found by it.
+        let found = async |pipeline: &str, key: &str| {
+            let found = client.run_by_key(pipeline, key).await.unwrap();
+            found.map(|run| (run.id(), run.is_fresh()))
+        };
+        assert_eq!(found("video", "k").await, Some((first.id(), false)));
+        assert_eq!(found("audio", "k").await, Some((other.id(), false)));
+        assert_eq!(found("video", "l").await, None);
+        assert_eq!(found("text", "k").await, None);
         // Whatever became of the run.
         first.cancel().await.unwrap();
         let again = client.start(says("video", "x")).key("k").await.unwrap();
@@ -121,6 +130,71 @@ async fn in_one_call_a_key_leads_to_one_run_too() {
             "{error}"
         );
         assert_eq!(count(&client).await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_lost_transaction_was_to_start_is_started_by_the_next() {
+    with_database(async |db| {
+        let client = client(db);
+        sqlx::raw_sql("create table stock (pieces int); insert into stock values (9)")
+            .execute(db.pool())
+            .await
+            .unwrap();
+        let new = NewRun::new(says("video", "x")).key("k").tag("t");
+        let mut started = None;
+        for other_sells in [true, false] {
+            let mut tx = db.pool().begin().await.unwrap();
+            sqlx::query("set transaction isolation level repeatable read")
+                .execute(&mut *tx)
+                .await
+                .unwrap();
+            let run = client.start_in(&mut tx, new.clone()).await.unwrap();
+            let sell = "update stock set pieces = pieces - 1";
+            if other_sells {
+                sqlx::query(sell).execute(db.pool()).await.unwrap();
+            }
+            match sqlx::query(sell).execute(&mut *tx).await {
+                Ok(_) => {
+                    tx.commit().await.unwrap();
+                    started = Some(run);
+                }
+                Err(error) => {
+                    let error = error.into_database_error().unwrap();
+                    assert_eq!(error.code().as_deref(), Some("40001"));
+                }
+            }
+        }
+        let runs = client.runs(&RunFilter::new().tag("t")).await.unwrap().runs;
+        let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
+        assert_eq!(ids, [started.unwrap().id()]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_said_of_a_chain_is_said_of_the_runs_that_come_first() {
+    with_database(async |db| {
+        let client = client(db);
+        let stages = client
+            .start_all([says("a", "x"), says("b", "x")])
+            .then([says("c", "x")])
+            .tag("t")
+            .actor("ada")
+            .history(History::None)
+            .await
+            .unwrap();
+        for (run, said) in [
+            (&stages[0][0], true),
+            (&stages[0][1], true),
+            (&stages[1][0], false),
+        ] {
+            let state = run.state().await.unwrap();
+            assert_eq!(state.tags == ["t"], said);
+            assert_eq!(state.actor.as_deref(), said.then_some("ada"));
+        }
+        assert_eq!(stages[0][0].events().await.unwrap(), []);
     })
     .await;
 }
@@ -346,7 +420,7 @@ async fn a_start_whose_answer_is_lost_is_not_done_twice() {
             let run = client.start(new).await.unwrap();
             assert!(proxy.has_lost_it() && run.is_fresh(), "{key:?}");
             assert_eq!(count(&client).await, before + 1);
-            let state = client.run::<()>(run.id()).state().await.unwrap();
+            let state = client.run(run.id()).state().await.unwrap();
             assert_eq!(state.steps.len(), 1);
         }
         // A chain too: its edges are there once.

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use pipeline::jobs::{Backoff, JobStatus};
-use pipeline::{Client, Continue, Error, Pipeline, Run, RunStatus, StepStatus, Why, Worker};
+use pipeline::jobs::{Backoff, JobStatus, Outcome};
+use pipeline::{
+    Client, Continue, Error, NodeKind, Pipeline, Run, RunFilter, RunStatus, StepStatus, Why, Worker,
+};
+use serde_json::json;
 use tests::with_database;
 
 use super::support::{Running, What, act, eventually};
@@ -57,7 +60,7 @@ async fn a_run_tells_where_it_and_its_steps_stand() {
         let keys: Vec<&str> = state.steps.iter().map(|step| &*step.key).collect();
         assert_eq!(keys, ["a", "b"]);
         let a = state.step("a").unwrap();
-        assert_eq!((&*a.kind, a.job.as_deref()), ("job", Some("act")));
+        assert_eq!((a.kind.as_str(), a.job.as_deref()), ("job", Some("act")));
         assert_eq!(
             (a.queue.as_deref(), a.status),
             (Some("media"), StepStatus::Enqueued)
@@ -124,7 +127,7 @@ async fn a_step_that_is_tried_again_says_what_was_tried() {
         let tried = run.attempts("a").await.unwrap();
         let told: Vec<(u16, &str, bool)> = tried
             .iter()
-            .map(|it| (it.attempt, &*it.outcome, it.error.is_some()))
+            .map(|it| (it.attempt, it.outcome.as_str(), it.error.is_some()))
             .collect();
         assert_eq!(told, [(1, "retried", true), (2, "succeeded", false)]);
         assert!(tried[0].ended_at < tried[1].ended_at && tried[1].ran.is_some());
@@ -162,7 +165,7 @@ async fn a_step_that_failed_says_why_and_so_do_those_that_did_not_run() {
         let a = state.step("a").unwrap();
         assert_eq!(a.error.as_ref().unwrap().message, "told to fail");
         let tried = halted.attempts("a").await.unwrap();
-        assert_eq!((tried.len(), &*tried[0].outcome), (1, "failed"));
+        assert_eq!((tried.len(), tried[0].outcome), (1, Outcome::Failed));
         assert_eq!(halted.attempts("b").await.unwrap().len(), 0);
 
         let broken = it.client.start(declare("broken", true)).await.unwrap();
@@ -179,7 +182,10 @@ async fn a_step_that_failed_says_why_and_so_do_those_that_did_not_run() {
         let by_a = "`a` ended the run early";
         let told = [why("b", Skipped, by_a), why("c", Skipped, by_a)];
         assert_eq!(whys(&early).await, told);
-        assert_eq!(early.attempts("a").await.unwrap()[0].outcome, "halted");
+        assert_eq!(
+            early.attempts("a").await.unwrap()[0].outcome,
+            Outcome::Halted
+        );
 
         it.script.tell("a", What::Wait);
         let cancelled = it.client.start(declare("cancelled", false)).await.unwrap();
@@ -228,10 +234,77 @@ async fn branches_failures_and_first_ones_say_what_was_decided() {
         let state = run.state().await.unwrap();
         let decide = state.step("decide").unwrap();
         assert_eq!(
-            (&*decide.kind, decide.arm.as_deref()),
+            (decide.kind.as_str(), decide.arm.as_deref()),
             ("branch", Some("Even"))
         );
         it.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_told_of_a_run_is_json_too() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        it.script.tell("a", What::Fail);
+        let pipeline = Pipeline::configure("two", |p| {
+            let a = p.step("a", act("a")).attempts(2);
+            p.following(&a).step("b", act("b"));
+        });
+        let run = it.client.start(pipeline.unwrap()).tag("t").await.unwrap();
+        run.wait().await.unwrap();
+        let state = serde_json::to_value(run.state().await.unwrap()).unwrap();
+        assert_eq!(state["id"], run.id());
+        assert_eq!(
+            (&state["status"], &state["tags"]),
+            (&json!("halted"), &json!(["t"]))
+        );
+        let (a, b) = (&state["steps"][0], &state["steps"][1]);
+        assert_eq!((&a["kind"], &a["key"]), (&json!("job"), &json!("a")));
+        assert!(a["ran_ms"].is_u64() && b["ran_ms"].is_null(), "{a}");
+        assert_eq!(
+            a["error"],
+            json!({ "step": "a", "class": "Told", "message": "told to fail" })
+        );
+        assert_eq!(b["why"], json!({ "reason": "halted_by", "step": "a" }));
+        let tried = serde_json::to_value(run.attempts("a").await.unwrap()).unwrap();
+        let outcomes = [&tried[0]["outcome"], &tried[1]["outcome"]];
+        assert_eq!(outcomes, [&json!("retried"), &json!("failed")]);
+        let events = serde_json::to_value(run.events().await.unwrap()).unwrap();
+        assert_eq!(
+            (&events[1]["step"], &events[1]["status"]),
+            (&json!("a"), &json!("failed"))
+        );
+        let page = it.client.runs(&RunFilter::new()).await.unwrap();
+        let page = serde_json::to_value(page).unwrap();
+        assert_eq!(page["runs"][0]["pipeline"], "two");
+        it.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_words_are_those_of_the_database() {
+    with_database(async |db| {
+        fn words<W: ToString>(all: &[W]) -> Vec<String> {
+            all.iter().map(W::to_string).collect()
+        }
+        for (name, expected) in [
+            ("job_status", words(JobStatus::ALL)),
+            ("run_status", words(RunStatus::ALL)),
+            ("step_status", words(StepStatus::ALL)),
+            ("node_kind", words(NodeKind::ALL)),
+        ] {
+            let found: Vec<String> = sqlx::query_scalar(
+                "select enumlabel::text from pg_enum
+                 where enumtypid = ('pipeline.' || $1)::regtype order by enumsortorder",
+            )
+            .bind(name)
+            .fetch_all(db.pool())
+            .await
+            .unwrap();
+            assert_eq!(found, expected, "{name}");
+        }
     })
     .await;
 }
@@ -240,7 +313,7 @@ async fn branches_failures_and_first_ones_say_what_was_decided() {
 async fn what_is_not_there_is_named() {
     with_database(async |db| {
         let client = Client::new(db.pool().clone());
-        let nobody: Run = client.run(99);
+        let nobody = client.run(99);
         let errors = [
             nobody.state().await.unwrap_err(),
             nobody.status().await.unwrap_err(),

@@ -75,7 +75,7 @@ async fn a_run_that_has_ended_is_not_waited_for() {
         run.cancel().await.unwrap();
         assert_eq!(run.wait().await.unwrap(), RunStatus::Cancelled);
         // By a client that has never waited, too.
-        let run: Run = client(db).run(run.id());
+        let run = client(db).run(run.id());
         assert_eq!(run.wait().await.unwrap(), RunStatus::Cancelled);
     })
     .await;
@@ -84,7 +84,7 @@ async fn a_run_that_has_ended_is_not_waited_for() {
 #[tokio::test]
 async fn a_run_that_is_not_there_is_said_to_be_so() {
     with_database(async |db| {
-        let run: Run = client(db).run(12_345);
+        let run = client(db).run(12_345);
         let error = run.wait().await.unwrap_err();
         assert!(matches!(error, Error::NoRun(12_345)), "{error}");
         // Nor is one whose transaction is open.
