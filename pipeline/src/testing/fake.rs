@@ -5,7 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 
-use jobs::{Context, Fake, JobError, Perform};
+use jobs::seams::Fake;
+use jobs::{Context, JobError, Perform};
 use parking_lot::Mutex;
 use sqlx::PgPool;
 
