@@ -16,7 +16,7 @@ const QUIET: Duration = Duration::from_secs(60);
 const BREATH: Duration = Duration::from_secs(1);
 
 /// What somebody must take: a job of this type in this queue, which may be a step of a run.
-#[doc(hidden)]
+#[expect(missing_docs, reason = "they say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted<'k> {
     pub kind: &'k str,

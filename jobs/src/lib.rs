@@ -37,34 +37,26 @@ mod migrate;
 mod options;
 mod prune;
 mod registry;
+#[doc(hidden)]
+pub mod seams;
 mod words;
 mod worker;
 
-#[doc(hidden)]
-pub use backend::OfRun;
-pub use backend::{Claimed, Envelope, JobsBackend};
+pub use backend::{Envelope, JobsBackend};
 pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
 pub use chrono;
 pub use client::Client;
 pub use context::{Context, MissingData};
 #[doc(hidden)]
 pub use engine::by_hand;
-pub use engine::{
-    Came, Chore, End, LoadInput, Moment, News, Offer, Offered, Probe, Settle, Settled,
-};
 pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
 pub use failure::JobError;
-pub use input::{Given, Input};
 pub use job::{Job, NoInput, OnError, Perform};
-#[doc(hidden)]
-pub use known::Wanted;
 pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, Outcome, WorkerInfo};
 pub use migrate::{MINIMUM_SERVER, migrate, migrations};
 pub use options::{Backoff, Growth, JobOptions};
 pub use pipeline_derive::Job;
-#[doc(hidden)]
-pub use registry::Fake;
 pub use registry::{Jobs, Output, Performer};
 pub use sqlx;
 pub use words::UnknownWord;

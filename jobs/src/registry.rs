@@ -16,7 +16,8 @@ use crate::backend::Envelope;
 use crate::context::Data;
 use crate::enqueue::Overrides;
 use crate::failure::{Carried, Then};
-use crate::{Context, Error, Input, JobError, JobOptions, OnError, Perform, Result, limits};
+use crate::input::Input;
+use crate::{Context, Error, JobError, JobOptions, OnError, Perform, Result, limits};
 
 /// What an attempt that succeeded returned, as JSON.
 #[derive(Debug, Clone)]

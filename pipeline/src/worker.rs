@@ -103,7 +103,7 @@ impl Worker {
         group(ends: usize);
         /// Watches the engine; for tests.
         #[doc(hidden)]
-        probe(probe: Arc<dyn jobs::Probe>);
+        probe(probe: Arc<dyn jobs::seams::Probe>);
     }
 
     /// How often to look for steps that somebody's hands have stopped (every 10 seconds by default):

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
-use jobs::{Context, Job, JobError, Moment, Perform, Probe};
+use jobs::seams::{Moment, Probe};
+use jobs::{Context, Job, JobError, Perform};
 use pipeline::{Branch, Failure, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;

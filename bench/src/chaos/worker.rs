@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::{Came, Context, End, Job, JobError, Perform, Settle, Settled, Worker};
+use jobs::seams::{Came, End, Offer, Settle, Settled};
+use jobs::{Context, Job, JobError, Perform, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
@@ -67,7 +68,7 @@ impl Settle for Record {
         &'a self,
         connection: &'a mut PgConnection,
         ends: &'a [(&'a End, Came)],
-        _: &'a jobs::Offer,
+        _: &'a Offer,
     ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
         Box::pin(async {
             let jobs: Vec<i64> = ends.iter().map(|(end, _)| end.job()).collect();

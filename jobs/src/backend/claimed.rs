@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::Input;
+use crate::input::Input;
 
 /// What the queue's row says of a job that has been claimed.
 #[derive(Debug, Clone, Serialize, Deserialize)]

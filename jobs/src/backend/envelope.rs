@@ -12,9 +12,10 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Claimed, OfRun};
+use crate::Backoff;
 use crate::engine::{Alive, Chances, End, Shared, Verb};
 use crate::enqueue::Overrides;
-use crate::{Backoff, Input};
+use crate::input::Input;
 
 /// A claimed job on its way through the worker: what apalis calls the arguments of a task.
 ///

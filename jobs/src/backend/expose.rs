@@ -189,7 +189,7 @@ fn shown(job: JobInfo) -> Task<Envelope> {
         lease_ms: 0,
         batch: job.batch,
         args: job.args.to_string(),
-        input: crate::Input::None,
+        input: crate::input::Input::None,
         options: None,
         of_run: None,
     }))

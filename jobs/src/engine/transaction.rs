@@ -10,8 +10,8 @@ use super::lines::Reserved;
 use super::link::{Link, Trouble};
 use super::probe::Moment;
 use super::{News, Offer, Offered, Shared};
-use crate::Input;
 use crate::backend::Claimed;
+use crate::input::Input;
 use crate::limits;
 
 /// What a committed turn came to.

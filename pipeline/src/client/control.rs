@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::News;
+use jobs::seams::News;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::Run;

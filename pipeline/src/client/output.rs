@@ -1,6 +1,6 @@
 //! What a run returned, and what its steps did.
 
-use jobs::Given;
+use jobs::seams::Given;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use jobs::Wanted;
+use jobs::seams::Wanted;
 use sha2::{Digest as _, Sha256};
 use sqlx::{Connection as _, PgConnection, PgPool};
 

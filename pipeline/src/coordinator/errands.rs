@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::{Chore, Settled};
+use jobs::seams::{Chore, Settled};
 use sqlx::{Connection as _, PgConnection};
 
 use super::news;

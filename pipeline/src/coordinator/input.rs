@@ -1,6 +1,6 @@
 //! What a step is given: put together from what stands before it, each element on its own.
 
-use jobs::{Claimed, Given, Input, OfRun};
+use jobs::seams::{Claimed, Given, Input, OfRun};
 
 use crate::declare::Failure;
 use crate::graph::spec::Shape;

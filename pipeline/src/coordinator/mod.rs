@@ -13,7 +13,7 @@ mod store;
 use std::collections::{HashMap, HashSet};
 
 use futures_util::future::BoxFuture;
-use jobs::{Came, Claimed, End, LoadInput, News, Offer, Settle, Settled};
+use jobs::seams::{Came, Claimed, End, LoadInput, News, Offer, Settle, Settled};
 use sqlx::PgConnection;
 
 pub(crate) use errands::{Errands, REQUESTS, take_up};

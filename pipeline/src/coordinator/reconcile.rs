@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::{Chore, Settled};
+use jobs::seams::{Chore, Settled};
 use sqlx::PgConnection;
 
 /// How often, unless the worker is told otherwise.

@@ -5,9 +5,9 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 
-use jobs::{Context, Fake, JobError, Perform};
+use jobs::seams::Fake;
+use jobs::{Context, JobError, Perform};
 use parking_lot::Mutex;
-use sqlx::PgPool;
 
 use super::Setup;
 use crate::StepContext as _;
@@ -111,7 +111,7 @@ impl Setup {
             return self;
         }
         let stands = Stands(Arc::new(Mutex::new(HashMap::from([(step, fake)]))));
-        let one = stands.clone().into_fake(self.pool.clone());
+        let one = stands.clone().into_fake();
         self.fakes.insert(TypeId::of::<J>(), Box::new(stands));
         self.change(move |worker| worker.with(|jobs| jobs.fake(one.clone())))
     }
@@ -160,24 +160,16 @@ impl Setup {
 struct Stands<J: Perform>(Arc<Mutex<HashMap<Option<String>, Fake<J>>>>);
 
 impl<J: Perform> Stands<J> {
-    fn into_fake(self, pool: PgPool) -> Fake<J> {
+    fn into_fake(self) -> Fake<J> {
         Fake::new(move |job: J, input, cx: Context| {
-            let (stands, pool) = (self.clone(), pool.clone());
+            let fake = self.at(cx.step().map(str::to_owned));
             async move {
-                let step = match stands.has_steps() {
-                    true => key_of(&pool, &cx).await?,
-                    false => None,
-                };
-                match stands.at(step) {
+                match fake {
                     Some(fake) => fake.call(job, input, cx).await,
                     None => job.perform(input, &cx).await,
                 }
             }
         })
-    }
-
-    fn has_steps(&self) -> bool {
-        self.0.lock().keys().any(Option::is_some)
     }
 
     fn at(&self, step: Option<String>) -> Option<Fake<J>> {
@@ -190,14 +182,4 @@ impl<J: Perform> Clone for Stands<J> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
-}
-
-/// The key of the step that a job is, if it is one.
-async fn key_of(pool: &PgPool, cx: &Context) -> Result<Option<String>, sqlx::Error> {
-    let Some(run) = cx.run() else {
-        return Ok(None);
-    };
-    sqlx::query_file_scalar!("src/sql/testing_step.sql", run, cx.id())
-        .fetch_optional(pool)
-        .await
 }

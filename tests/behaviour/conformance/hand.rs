@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use ::jobs::Claimed;
 use ::jobs::by_hand::{ByHand, Outcome, Slots, Turn};
+use ::jobs::seams::Claimed;
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Branch, Client, Pipeline, Plan, Run, Step, Worker};
 use serde::{Deserialize, Serialize};

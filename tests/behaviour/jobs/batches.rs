@@ -292,6 +292,19 @@ async fn a_callback_may_take_nothing_and_has_the_options_of_its_type() {
 }
 
 #[tokio::test]
+async fn a_batch_to_be_can_be_made_twice() {
+    with_database(async |db| {
+        let client = client(db);
+        let batch = client.batch().on_finish(Over);
+        let first = batch.clone().jobs(Vec::<Do>::new()).await.unwrap();
+        let second = batch.jobs(Vec::<Do>::new()).await.unwrap();
+        assert_ne!(first.id(), second.id());
+        assert_eq!(callbacks(&client).await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_callback_can_be_given_options_of_its_own() {
     with_database(async |db| {
         let client = client(db);

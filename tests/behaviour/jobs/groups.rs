@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::{Claimed, JobFilter, JobStatus, LoadInput, Moment, NewJob};
+use jobs::seams::{Claimed, LoadInput, Moment};
+use jobs::{JobFilter, JobStatus, NewJob};
 use sqlx::PgConnection;
 use tests::{Database, with_database};
 

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::{JobStatus, Moment, NewJob};
+use jobs::seams::Moment;
+use jobs::{JobStatus, NewJob};
 use rustix::process::Signal;
 use tests::{Database, Errand, with_database};
 

@@ -11,7 +11,8 @@ use apalis_core::layers::{Layer, Service};
 use apalis_core::task::Task;
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::BoxFuture;
-use jobs::{Backoff, Envelope, JobFilter, JobStatus, Moment, NewJob, Output};
+use jobs::seams::Moment;
+use jobs::{Backoff, Envelope, JobFilter, JobStatus, NewJob, Output};
 use sqlx::postgres::PgListener;
 use tests::{Errand, with_database};
 

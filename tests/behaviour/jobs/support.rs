@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::{Client, Context, Job, JobError, JobInfo, Moment, Perform, Probe, Worker};
+use jobs::seams::{Moment, Probe};
+use jobs::{Client, Context, Job, JobError, JobInfo, Perform, Worker};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;

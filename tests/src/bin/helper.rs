@@ -10,7 +10,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::{Context, Job, JobError, Moment, Perform, Worker, shutdown_signal};
+use jobs::seams::Moment;
+use jobs::{Context, Job, JobError, Perform, Worker, shutdown_signal};
 use local_postgres::{Claim, Cluster, Durability, Server};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ::jobs::{Claimed, Given, Input as Real};
+use ::jobs::seams::{Claimed, Given, Input as Real};
 use pipeline::graph::spec::{Join, StepKind, Strategy, Takes};
 use serde_json::{Value as Json, json};
 use tests::Database;

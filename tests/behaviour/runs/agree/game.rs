@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ::jobs::by_hand::{ByHand, Outcome as How, Slots, Turn};
-use ::jobs::{Claimed, End};
+use ::jobs::seams::{Claimed, End};
 use pipeline::graph::spec::Strategy;
 use pipeline::{Graph, Pipeline};
 use tests::Database;

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use ::jobs::Claimed;
 use ::jobs::by_hand::{ByHand, Outcome as How, Slots};
+use ::jobs::seams::Claimed;
 use pipeline::graph::spec::{CallbackOn, GraphSpec};
 use pipeline::{Client, Graph, Pipeline, Run, Worker};
 use tests::Database;
