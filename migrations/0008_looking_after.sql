@@ -81,17 +81,10 @@ begin
     return cardinality(v_old);
 end $$;
 
--- What jobs have left behind that are gone: attempts before the one that succeeded, and batches that
--- finished longer ago than this.
-create function pipeline.prune_traces_v1(p_age_ms bigint) returns void
-language plpgsql as $$
-declare
-    v_before timestamptz := pipeline.now() - p_age_ms * interval '1 ms';
-begin
-    delete from pipeline.attempts a
-    -- Those of steps belong to their runs.
-    where a.ended_at < v_before and a.job % 2 = 1
-      and not exists (select from pipeline.jobs j where j.id = a.job);
+-- Deletes batches that finished longer ago than this, and of whose jobs none is left.
+create function pipeline.prune_batches_v1(p_age_ms bigint) returns void
+language sql as $$
     delete from pipeline.batch_sets b
-    where b.finished_at < v_before and not exists (select from pipeline.jobs j where j.batch = b.id);
-end $$;
+    where b.finished_at < pipeline.now() - p_age_ms * interval '1 ms'
+      and not exists (select from pipeline.jobs j where j.batch = b.id)
+$$;

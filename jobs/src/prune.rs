@@ -31,7 +31,7 @@ impl Client {
                 break;
             }
         }
-        sqlx::query!("select pipeline.prune_traces_v1($1) as done", age)
+        sqlx::query!("select pipeline.prune_batches_v1($1) as done", age)
             .fetch_one(self.pool())
             .await?;
         Ok(all)
