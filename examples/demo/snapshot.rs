@@ -29,7 +29,7 @@ impl Snapshot {
         let mut groups: Vec<Group> = Vec::new();
         for queue in ["default", "media"] {
             let of_queue = JobFilter::new().queue(scene.queue(queue)).limit(1_000);
-            gather(&mut groups, client.jobs(of_queue).await?, scene);
+            gather(&mut groups, client.jobs(&of_queue).await?, scene);
         }
         let mut callbacks = client
             .jobs(&JobFilter::new().kind(PublishGallery::NAME))
