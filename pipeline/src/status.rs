@@ -33,7 +33,11 @@ macro_rules! statuses {
             fn from_str(text: &str) -> Result<Self, UnknownStatus> {
                 match text {
                     $($text => Ok(Self::$variant),)*
-                    _ => Err(UnknownStatus { what: $what, text: jobs::limits::shortened(text) }),
+                    _ => Err(UnknownStatus {
+                        what: $what,
+                        text: jobs::limits::shortened(text),
+                        known: &[$($text),*],
+                    }),
                 }
             }
         }
@@ -48,10 +52,11 @@ macro_rules! statuses {
 
 /// A text that is no status.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no status of a {what}")]
+#[error("`{text}` is no status of a {what}: use one of {}", .known.join(", "))]
 pub struct UnknownStatus {
     what: &'static str,
     text: String,
+    known: &'static [&'static str],
 }
 
 impl From<UnknownStatus> for sqlx::Error {
