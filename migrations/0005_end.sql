@@ -124,8 +124,8 @@ begin
     elsif p_verb = 7 then
         select j.attempt, j.attempts, j.worker into v_job from pipeline.jobs j where j.id = p_id;
         class := 'WorkerDied';
-        message := format('the worker that ran attempt %s (%s) did not renew its lease: it died, '
-                          'or could not reach the database', v_job.attempt, v_job.worker);
+        message := format('the worker that ran attempt %s (worker %s) did not renew its lease: it died, '
+                          'or could not reach the database; see its log', v_job.attempt, v_job.worker);
         status := case when v_job.attempt < v_job.attempts then 'ready' else 'failed' end;
     end if;
 end $$;

@@ -1,5 +1,6 @@
--- Gives a failed job its attempts again. Returns `done`, what it is instead, or null where it is not.
-create function pipeline.retry_v1(p_job bigint) returns text
+-- Gives a failed job its attempts again. Says `done`, what it is instead, or null where it is not. Where a
+-- live job has its unique key, `key` is that and `holder` the job.
+create function pipeline.retry_v1(p_job bigint, out said text, out key text, out holder bigint)
 language plpgsql as $$
 declare
     v_job pipeline.jobs;
@@ -9,16 +10,15 @@ begin
     where b.id = (select batch from pipeline.jobs where id = p_job)
     for no key update;
     select * into v_job from pipeline.jobs where id = p_job for update;
-    if not found then
-        return null;
-    elsif v_job.status not in ('failed', 'discarded') then
-        return v_job.status::text;
-    elsif v_job.unique_key is not null and exists (
-        select from pipeline.jobs j
-        where j.kind = v_job.kind and j.unique_key = v_job.unique_key
-          and j.status in ('later', 'ready', 'running')
-    ) then
-        return format('one of two with the unique key `%s`, and the other is live', v_job.unique_key);
+    said := v_job.status;
+    if v_job.status is null or v_job.status not in ('failed', 'discarded') then
+        return;
+    end if;
+    select j.unique_key, j.id into key, holder from pipeline.jobs j
+    where j.kind = v_job.kind and j.unique_key = v_job.unique_key
+      and j.status in ('later', 'ready', 'running');
+    if found then
+        return;
     end if;
     -- A batch that is finished stays so, and no longer counts this job.
     update pipeline.batch_sets set ended = ended - 1, failed = failed - 1
@@ -28,10 +28,10 @@ begin
         unknown_since = null, batch = case when found then v_job.batch end
     where id = p_job;
     perform pg_notify('pipeline_jobs', v_job.queue);
-    return 'done';
+    said := 'done';
 end $$;
 
--- Deletes a job that nobody runs. Returns as retry_v1 does.
+-- Deletes a job that nobody runs. Returns `done`, what it is instead, or null where it is not.
 create function pipeline.discard_v1(p_job bigint) returns text
 language plpgsql as $$
 declare

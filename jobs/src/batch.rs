@@ -253,20 +253,14 @@ impl Batch {
         let row = sqlx::query_file_as!(BatchState, "src/sql/batch_state.sql", self.id)
             .fetch_optional(self.client.pool())
             .await?;
-        row.ok_or(Error::NotFound {
-            what: "batch",
-            id: self.id,
-        })
+        row.ok_or(Error::NoBatch { batch: self.id })
     }
 
     async fn lock(&self, connection: &mut PgConnection) -> Result<BatchState> {
         let row = sqlx::query_file_as!(BatchState, "src/sql/batch_lock.sql", self.id)
             .fetch_optional(connection)
             .await?;
-        row.ok_or(Error::NotFound {
-            what: "batch",
-            id: self.id,
-        })
+        row.ok_or(Error::NoBatch { batch: self.id })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Enqueueing: alone, in the caller's transaction, in bulk; from the same types in each case.
 
+use std::fmt;
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +10,12 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
+use crate::hidden::Hidden;
 use crate::known::{Known, Wanted};
 use crate::{Backoff, Error, NoInput, Perform, Result, limits};
 
 /// A job on its way into the queue, and what is different about it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct NewJob {
     pub(crate) kind: &'static str,
     /// Its data as JSON, or why there is none.
@@ -197,6 +199,24 @@ impl NewJob {
             limits::data(kind, "arguments", args)?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for NewJob {
+    /// Without the job's data: a log line is no place for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let args = self.args.as_ref().ok().map(|args| Hidden(args.len()));
+        f.debug_struct("NewJob")
+            .field("kind", &self.kind)
+            .field("args", &args)
+            .field("queue", &self.queue)
+            .field("priority", &self.priority)
+            .field("attempts", &self.attempts)
+            .field("lease", &self.lease)
+            .field("overrides", &self.overrides)
+            .field("unique_key", &self.unique_key)
+            .field("due", &self.due)
+            .finish()
     }
 }
 

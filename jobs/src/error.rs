@@ -3,13 +3,26 @@ use crate::limits;
 /// What a call into this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// What can be done about data that has no JSON.
+pub(crate) const NO_JSON: &str = "give its fields types that have, or another `Serialize`";
+
 /// Everything that can go wrong, each with what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The database refused, or could not be reached.
     #[error("database error: {0}")]
-    Database(#[from] sqlx::Error),
+    Database(#[source] sqlx::Error),
+
+    /// The schema is not there, or older than this program needs.
+    #[error(
+        "the schema `pipeline` is missing or out of date: {missing}; call `client.migrate()`, or \
+         `jobs::migrate(&pool)`, at the start of the program"
+    )]
+    NotMigrated {
+        /// What is not there, in the words of the server or by the migration's name.
+        missing: String,
+    },
 
     /// The server lacks what we build on.
     #[error(
@@ -92,6 +105,19 @@ pub enum Error {
         value: String,
     },
 
+    /// A text that is longer than it may be.
+    #[error("the {what} of `{kind}` has {size} bytes, and {limit} is the limit: shorten it")]
+    TooLong {
+        /// The job type's name.
+        kind: &'static str,
+        /// Which text.
+        what: &'static str,
+        /// How long it is.
+        size: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+
     /// More than is stored.
     #[error(
         "{size} bytes are too many for the {what} of `{kind}`: {limit} is the limit; store it \
@@ -128,7 +154,7 @@ pub enum Error {
     },
 
     /// The job's data has no JSON.
-    #[error("a `{kind}` cannot be written as JSON: {source}")]
+    #[error("a `{kind}` cannot be written as JSON: {source}; {NO_JSON}")]
     NotEncodable {
         /// The job type's name.
         kind: &'static str,
@@ -194,6 +220,18 @@ pub enum Error {
     #[error("{0}")]
     Worker(&'static str),
 
+    /// What should run until it is stopped has stopped.
+    #[error(
+        "worker `{worker}` ended by itself: {source}; what it ran goes to other workers when its \
+         leases run out; run it again"
+    )]
+    WorkerEnded {
+        /// The worker's name.
+        worker: String,
+        /// What apalis said.
+        source: apalis_core::error::WorkerError,
+    },
+
     /// Two job types of one name in a worker.
     #[error("two job types are called `{0}`: give one of them another #[job(name = \"..\")]")]
     DuplicateName(&'static str),
@@ -207,8 +245,21 @@ pub enum Error {
         state: &'static str,
     },
 
+    /// There is no such batch.
+    #[error(
+        "there is no batch {batch} in this database: batches are kept, so it is one of another \
+         database, or somebody has deleted its row; begin another one"
+    )]
+    NoBatch {
+        /// The batch's id.
+        batch: i64,
+    },
+
     /// There is no such thing.
-    #[error("there is no {what} {id}: it has never been, or it succeeded and was deleted")]
+    #[error(
+        "there is no {what} {id}: it has never been, or it succeeded and was deleted; \
+         `Worker::keep_succeeded` keeps such jobs"
+    )]
     NotFound {
         /// What was looked for.
         what: &'static str,
@@ -226,6 +277,20 @@ pub enum Error {
         id: i64,
     },
 
+    /// A job that would live again, and whose unique key another has by now.
+    #[error(
+        "job {id} cannot be retried: its unique key `{key}` is held by job {by}; wait until that has \
+         ended, or discard one of the two"
+    )]
+    KeyTaken {
+        /// The job.
+        id: i64,
+        /// Its key.
+        key: String,
+        /// The live job that has it.
+        by: i64,
+    },
+
     /// Not possible in the state it is in.
     #[error("job {id} is {status}: only a {needed} job can be {asked}")]
     WrongStatus {
@@ -238,4 +303,64 @@ pub enum Error {
         /// What was asked for.
         asked: &'static str,
     },
+}
+
+impl From<sqlx::Error> for Error {
+    /// What is missing of the schema is told apart from all else that the database refuses.
+    fn from(error: sqlx::Error) -> Self {
+        match missing(&error) {
+            Some(missing) => Self::NotMigrated { missing },
+            None => Self::Database(error),
+        }
+    }
+}
+
+/// What is missing of the schema `pipeline`, in the server's words. Whatever its language, it quotes names
+/// as they were given.
+fn missing(error: &sqlx::Error) -> Option<String> {
+    let error = error.as_database_error()?;
+    let name = match error.code()?.as_ref() {
+        // A relation, a function, a type.
+        "42P01" | "42883" | "42704" => "pipeline.",
+        // The schema itself.
+        "3F000" => "pipeline",
+        _ => return None,
+    };
+    let message = error.message();
+    names(message, name).then(|| message.to_owned())
+}
+
+/// Whether the text has the name, and not as a part of a longer one.
+fn names(text: &str, name: &str) -> bool {
+    let in_name = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    text.match_indices(name).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + name.len()..]);
+        let begins = !before.ends_with(|c| in_name(c) || c == '.');
+        begins && (name.ends_with('.') || !after.starts_with(in_name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn a_name_is_found_in_any_language_and_not_inside_of_others() {
+        for text in [
+            "relation \"pipeline.jobs\" does not exist",
+            "Relation »pipeline.jobs« existiert nicht",
+            "function pipeline.claim_v1(bigint) does not exist",
+        ] {
+            assert!(names(text, "pipeline."), "{text}");
+        }
+        assert!(names("schema \"pipeline\" does not exist", "pipeline"));
+        for text in [
+            "relation \"orders\" does not exist",
+            "relation \"my_pipeline.jobs\" does not exist",
+            "relation \"shop.pipeline.jobs\" does not exist",
+        ] {
+            assert!(!names(text, "pipeline."), "{text}");
+        }
+        assert!(!names("schema \"pipelines\" does not exist", "pipeline"));
+    }
 }

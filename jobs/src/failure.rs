@@ -90,7 +90,10 @@ impl JobError {
     pub fn stopped() -> Self {
         Self {
             class: "Stopped".into(),
-            message: "the job stopped before it was done".to_owned(),
+            message:
+                "the job stopped before it was done: where nobody asked it to, that is an error; \
+                      return this only once `cx.cancelled()` has ended"
+                    .to_owned(),
             then: Then::Stopped,
             source: None,
         }

@@ -3,12 +3,16 @@
 //! A step's input is put together from what stands before it. An element that is not there is absent,
 //! which is not the same as `null`: a step that returned `()` or `None` gave something.
 
+use std::fmt;
+
 use serde::de::value::SeqDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
+use crate::hidden::{ABSENT, Hidden};
+
 /// What a claimed job is given.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Input {
     /// Nothing.
@@ -23,7 +27,7 @@ pub enum Input {
 }
 
 /// An element of an input.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Given {
     /// Not there: `None`.
     Absent,
@@ -45,6 +49,33 @@ impl Given {
     }
 }
 
+impl fmt::Debug for Input {
+    /// Without the data: a log line is no place for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Json(json) => f.debug_tuple("Json").field(&Hidden(json.len())).finish(),
+            Self::Given(given) => f.debug_tuple("Given").field(given).finish(),
+            Self::Refused(class, message) => {
+                let mut refused = f.debug_tuple("Refused");
+                refused.field(class).field(message).finish()
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Given {
+    /// Without the data: a log line is no place for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("Absent"),
+            Self::Value(json) => f.debug_tuple("Value").field(&Hidden(json.len())).finish(),
+            Self::Present(json) => f.debug_tuple("Present").field(&Hidden(json.len())).finish(),
+            Self::Many(elements) => f.debug_tuple("Many").field(elements).finish(),
+        }
+    }
+}
+
 impl<'de> IntoDeserializer<'de, serde_json::Error> for &'de Given {
     type Deserializer = Self;
 
@@ -57,9 +88,7 @@ macro_rules! as_it_is {
     ($($method:ident($($arg:ident: $ty:ty),*))*) => {
         $(fn $method<V: Visitor<'de>>(self, $($arg: $ty,)* visitor: V) -> Result<V::Value, Self::Error> {
             match self {
-                Given::Absent => Err(Self::Error::custom(
-                    "nothing is there: what should have given it was left out",
-                )),
+                Given::Absent => Err(Self::Error::custom(ABSENT)),
                 Given::Value(json) | Given::Present(json) => {
                     serde_json::Deserializer::from_str(json).$method($($arg,)* visitor)
                 }

@@ -27,6 +27,8 @@ mod engine;
 mod enqueue;
 mod error;
 mod failure;
+#[doc(hidden)]
+pub mod hidden;
 mod input;
 mod job;
 mod known;

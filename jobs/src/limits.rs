@@ -78,7 +78,7 @@ pub(crate) fn key(kind: &'static str, value: &str) -> Result<()> {
         return Err(Error::EmptyKey { kind });
     }
     if value.len() > KEY {
-        return Err(Error::TooLarge {
+        return Err(Error::TooLong {
             kind,
             what,
             size: value.len(),

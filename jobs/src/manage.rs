@@ -1,9 +1,12 @@
 //! Looking after jobs: listed, retried, discarded; queues paused; workers shown.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::backend::is_step;
+use crate::hidden::Hidden;
 use crate::{Client, Error, Result, limits};
 
 crate::words! {
@@ -39,7 +42,7 @@ crate::words! {
 }
 
 /// A job as it stands in the queue.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Clone, Serialize)]
 #[non_exhaustive]
 pub struct JobInfo {
     /// Its id.
@@ -72,6 +75,29 @@ pub struct JobInfo {
     pub ended_at: Option<DateTime<Utc>>,
     /// The worker that has it, or had it last.
     pub worker: Option<i64>,
+}
+
+impl fmt::Debug for JobInfo {
+    /// Without the job's data: a log line is no place for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobInfo")
+            .field("id", &self.id)
+            .field("kind", &self.kind)
+            .field("queue", &self.queue)
+            .field("status", &self.status)
+            .field("priority", &self.priority)
+            .field("attempt", &self.attempt)
+            .field("attempts", &self.attempts)
+            .field("batch", &self.batch)
+            .field("args", &Hidden(self.args.to_string().len()))
+            .field("error_class", &self.error_class)
+            .field("error_message", &self.error_message)
+            .field("created_at", &self.created_at)
+            .field("run_at", &self.run_at)
+            .field("ended_at", &self.ended_at)
+            .field("worker", &self.worker)
+            .finish()
+    }
 }
 
 /// An attempt that did not succeed.
@@ -233,14 +259,25 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`]; [`Error::WrongStatus`] where it has not failed, or where a live job has
-    /// its unique key by now.
+    /// [`Error::NotFound`]; [`Error::WrongStatus`] where it has not failed; [`Error::KeyTaken`] where a
+    /// live job has its unique key by now.
     pub async fn retry(&self, job: i64) -> Result<()> {
         no_step(job)?;
-        let outcome = sqlx::query_scalar!("select pipeline.retry_v1($1)", job)
-            .fetch_one(self.pool())
-            .await?;
-        changed(job, outcome.as_deref(), "failed or discarded", "retried")
+        let outcome = loop {
+            let asked = sqlx::query!("select said, key, holder from pipeline.retry_v1($1)", job)
+                .fetch_one(self.pool())
+                .await;
+            match asked {
+                // Its key was taken at this very moment: now it can be seen by whom.
+                Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
+                outcome => break outcome?,
+            }
+        };
+        if let (Some(key), Some(by)) = (outcome.key, outcome.holder) {
+            return Err(Error::KeyTaken { id: job, key, by });
+        }
+        let said = outcome.said.as_deref();
+        changed(job, said, "failed or discarded", "retried")
     }
 
     /// Deletes a job that is over, or that nobody has taken yet.

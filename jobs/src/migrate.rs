@@ -57,6 +57,31 @@ pub async fn migrate(pool: &PgPool) -> Result<()> {
     Ok(())
 }
 
+/// [`Error::NotMigrated`], where this program needs what has not been applied. What a newer version has
+/// applied besides is no harm: its functions bear other numbers.
+pub(crate) async fn lacking(connection: &mut PgConnection) -> Result<Option<Error>, sqlx::Error> {
+    let place = look(connection).await?;
+    let lacks = |missing| Ok(Some(Error::NotMigrated { missing }));
+    if !place.table_exists {
+        return lacks(format!(
+            "database `{}` has no table `pipeline.migrations`",
+            place.database
+        ));
+    }
+    let applied = match applied(connection).await {
+        // Who may run jobs may have no right to look here.
+        Err(sqlx::Error::Database(_)) => return Ok(None),
+        applied => applied?,
+    };
+    match MIGRATOR.iter().find(|m| !applied.contains_key(&m.version)) {
+        None => Ok(None),
+        Some(migration) => lacks(format!(
+            "migration {} ({}) has not been applied to database `{}`",
+            migration.version, migration.description, place.database
+        )),
+    }
+}
+
 /// What migrating depends on, read without a lock.
 struct Place {
     server_version: i32,
@@ -69,10 +94,10 @@ struct Place {
     may_create_in_schema: bool,
 }
 
-async fn look(connection: &mut PgConnection) -> Result<Place> {
-    Ok(sqlx::query_file_as!(Place, "src/sql/migrate_look.sql")
+async fn look(connection: &mut PgConnection) -> Result<Place, sqlx::Error> {
+    sqlx::query_file_as!(Place, "src/sql/migrate_look.sql")
         .fetch_one(connection)
-        .await?)
+        .await
 }
 
 fn require_server(version: i32, name: &str) -> Result<()> {
@@ -85,7 +110,7 @@ fn require_server(version: i32, name: &str) -> Result<()> {
     Ok(())
 }
 
-async fn applied(connection: &mut PgConnection) -> Result<BTreeMap<i64, Vec<u8>>> {
+async fn applied(connection: &mut PgConnection) -> Result<BTreeMap<i64, Vec<u8>>, sqlx::Error> {
     let rows = sqlx::query!("select version, checksum from pipeline.migrations")
         .fetch_all(connection)
         .await?;

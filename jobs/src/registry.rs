@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
@@ -15,13 +16,23 @@ use serde_json::value::RawValue;
 use crate::backend::Envelope;
 use crate::context::Data;
 use crate::enqueue::Overrides;
+use crate::error::NO_JSON;
 use crate::failure::{Carried, Then};
+use crate::hidden::{self, Hidden};
 use crate::input::Input;
 use crate::{Context, Error, JobError, JobOptions, OnError, Perform, Result, limits};
 
 /// What an attempt that succeeded returned, as JSON.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Output(pub(crate) Arc<RawValue>);
+
+impl fmt::Debug for Output {
+    /// Without the data: a log line is no place for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = Hidden(self.0.get().len());
+        f.debug_tuple("Output").field(&size).finish()
+    }
+}
 
 type Handler = fn(Context) -> BoxFuture<'static, Result<Output, BoxDynError>>;
 
@@ -144,7 +155,11 @@ impl Service<Task<Envelope>> for Performer {
             }),
             // The engine sends no type here that the registry does not know.
             None => {
-                Box::pin(async { Err(Carried(JobError::new("NoHandler", "no handler")).into()) })
+                let message = format!(
+                    "this worker does not know the job type `{}`: register it",
+                    envelope.kind()
+                );
+                Box::pin(async { Err(Carried(JobError::new("NoHandler", message)).into()) })
             }
         }
     }
@@ -178,8 +193,8 @@ impl<J: Perform> Clone for Fake<J> {
     }
 }
 
-impl<J: Perform> std::fmt::Debug for Fake<J> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<J: Perform> fmt::Debug for Fake<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fake({})", J::NAME)
     }
 }
@@ -189,10 +204,10 @@ fn handle<J: Perform>(cx: Context) -> BoxFuture<'static, Result<Output, BoxDynEr
     Box::pin(async move {
         let carried = |error| BoxDynError::from(Carried(error));
         if let Some(options) = cx.envelope.options() {
-            decode::<Overrides>(options, "options").map_err(carried)?;
+            decode::<Overrides>(J::NAME, "options", options).map_err(carried)?;
         }
-        let job: J = decode(cx.envelope.args(), "arguments").map_err(carried)?;
-        let input: J::Input = input(cx.envelope.input()).map_err(carried)?;
+        let job: J = decode(J::NAME, "arguments", cx.envelope.args()).map_err(carried)?;
+        let input: J::Input = input(J::NAME, cx.envelope.input()).map_err(carried)?;
         let outcome = match cx.data.get::<Fake<J>>() {
             None => job.perform(input, &cx).await,
             Some(fake) => fake.call(job, input, cx.clone()).await,
@@ -209,7 +224,7 @@ fn decide<J: Perform>(error: JobError, cx: &Context) -> JobError {
     if error.then() != Then::Ask {
         return error;
     }
-    let Ok(job) = decode::<J>(cx.envelope.args(), "arguments") else {
+    let Ok(job) = decode::<J>(J::NAME, "arguments", cx.envelope.args()) else {
         return error;
     };
     let then = match job.on_error(&error, cx.attempt()) {
@@ -221,37 +236,48 @@ fn decide<J: Perform>(error: JobError, cx: &Context) -> JobError {
 }
 
 /// Names the path of the field that does not decode. No further attempt would decode it either.
-fn decode<T: DeserializeOwned>(json: &str, what: &str) -> Result<T, JobError> {
+fn decode<T: DeserializeOwned>(kind: &str, what: &str, json: &str) -> Result<T, JobError> {
     let mut source = serde_json::Deserializer::from_str(json);
-    serde_path_to_error::deserialize(&mut source).map_err(|error| undecodable(what, &error))
+    serde_path_to_error::deserialize(&mut source).map_err(|error| undecodable(kind, what, &error))
 }
 
-fn undecodable(what: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> JobError {
+fn undecodable(
+    kind: &str,
+    what: &str,
+    error: &serde_path_to_error::Error<serde_json::Error>,
+) -> JobError {
     let path = error.path().to_string();
     let message = format!(
-        "the stored {what} do not decode at `{path}`: {}",
-        error.inner()
+        "the {what} of `{kind}` cannot be decoded at `{path}`: {}; let the type take what is \
+         stored, then retry the job, or reopen its run",
+        hidden::reason(error.inner())
     );
     JobError::new("Undecodable", message).with(Then::Fail)
 }
 
 /// A job without input takes none, whatever there is: a callback may ignore what it is told.
-fn input<T: DeserializeOwned + 'static>(input: &Input) -> Result<T, JobError> {
+fn input<T: DeserializeOwned + 'static>(kind: &str, input: &Input) -> Result<T, JobError> {
+    let what = "input";
     match input {
         Input::Refused(class, message) => {
             Err(JobError::new(class.clone(), message).with(Then::Fail))
         }
-        _ if TypeId::of::<T>() == TypeId::of::<()>() => decode("null", "input"),
-        Input::None => decode("null", "input"),
-        Input::Json(json) => decode(json, "input"),
-        Input::Given(given) => given.decode().map_err(|error| undecodable("input", &error)),
+        _ if TypeId::of::<T>() == TypeId::of::<()>() => decode(kind, what, "null"),
+        Input::None => decode(kind, what, "null"),
+        Input::Json(json) => decode(kind, what, json),
+        Input::Given(given) => given
+            .decode()
+            .map_err(|error| undecodable(kind, what, &error)),
     }
 }
 
 fn encode<T: serde::Serialize>(kind: &'static str, output: &T) -> Result<Output, JobError> {
-    let refused =
-        |error: &dyn std::fmt::Display| JobError::new("BadOutput", error).with(Then::Fail);
-    let raw = serde_json::value::to_raw_value(output).map_err(|error| refused(&error))?;
+    let refused = |error: &dyn fmt::Display| JobError::new("BadOutput", error).with(Then::Fail);
+    let raw = serde_json::value::to_raw_value(output).map_err(|error| {
+        refused(&format!(
+            "the output of `{kind}` cannot be written as JSON: {error}; {NO_JSON}"
+        ))
+    })?;
     limits::data(kind, "output", raw.get()).map_err(|error| refused(&error))?;
     Ok(Output(raw.into()))
 }

@@ -33,7 +33,7 @@ macro_rules! words {
             fn from_str(text: &str) -> Result<Self, $crate::UnknownWord> {
                 match text {
                     $($text => Ok(Self::$variant),)*
-                    _ => Err($crate::UnknownWord::new($what, text)),
+                    _ => Err($crate::UnknownWord::new($what, text, &[$($text),*])),
                 }
             }
         }
@@ -48,18 +48,20 @@ macro_rules! words {
 
 /// A text that is none of the words there are.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no {what}")]
+#[error("`{text}` is no {what}: use one of {}", .known.join(", "))]
 pub struct UnknownWord {
     what: &'static str,
     text: String,
+    known: &'static [&'static str],
 }
 
 impl UnknownWord {
     #[doc(hidden)]
-    pub fn new(what: &'static str, text: &str) -> Self {
+    pub fn new(what: &'static str, text: &str, known: &'static [&'static str]) -> Self {
         Self {
             what,
             text: crate::limits::shortened(text),
+            known,
         }
     }
 }
@@ -83,7 +85,8 @@ mod tests {
         }
         let error = "lost".parse::<JobStatus>().map_err(sqlx::Error::from);
         let said = error.map_err(|error| error.to_string());
-        let expected = "error occurred while decoding: `lost` is no status of a job";
+        let expected = "error occurred while decoding: `lost` is no status of a job: use one of later, ready, \
+                        running, succeeded, failed, discarded";
         assert_eq!(said, Err(expected.to_owned()));
     }
 }

@@ -218,19 +218,30 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// What was wrong with how it was set up, before it runs. A database that cannot be reached is
-    /// no error: the worker waits for it.
+    /// What was wrong with how it was set up, before it runs; [`Error::NotMigrated`]. A database that
+    /// cannot be reached is no error: the worker waits for it.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        let (builder, performer) = self.into_parts()?;
-        let worker = builder.build(performer);
+        let (name, backend, performer) = self.into_backend()?;
+        let shared = Arc::clone(&backend.shared);
+        let worker = WorkerBuilder::new(name.as_str())
+            .backend(backend)
+            .build(performer);
+        let refused = shared.refused.clone();
         let stopped = async move {
-            stop.await;
+            tokio::select! {
+                () = stop => {}
+                () = refused.cancelled() => {}
+            }
             Ok::<(), std::io::Error>(())
         };
-        worker
-            .run_until(stopped)
-            .await
-            .map_err(|_| Error::Worker("the apalis worker ended by itself"))
+        let ended = worker.run_until(stopped).await;
+        if let Some(refusal) = shared.refusal.lock().take() {
+            return Err(refusal);
+        }
+        ended.map_err(|source| Error::WorkerEnded {
+            worker: name,
+            source,
+        })
     }
 
     /// Runs for ever.

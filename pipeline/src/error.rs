@@ -1,4 +1,4 @@
-use crate::Invalid;
+use crate::{Invalid, StepStatus};
 
 /// What a call into this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -9,11 +9,21 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The database refused, or could not be reached.
     #[error("database error: {0}")]
-    Database(#[from] sqlx::Error),
+    Database(#[source] sqlx::Error),
+
+    /// The schema is not there, or older than this program needs.
+    #[error(
+        "the schema `pipeline` is missing or out of date: {missing}; call `client.migrate()`, or \
+         `jobs::migrate(&pool)`, at the start of the program"
+    )]
+    NotMigrated {
+        /// What is not there, in the words of the server or by the migration's name.
+        missing: String,
+    },
 
     /// What the layer of jobs refused.
     #[error(transparent)]
-    Jobs(#[from] jobs::Error),
+    Jobs(jobs::Error),
 
     /// A pipeline that cannot run.
     #[error(transparent)]
@@ -44,6 +54,26 @@ pub enum Error {
         key: String,
         /// The run that has it.
         run: i64,
+    },
+
+    /// A text that is longer than it may be.
+    #[error(
+        "the {what} `{value}` of a run of `{pipeline}` has {size} {unit}, and {limit} is the limit: \
+         shorten it"
+    )]
+    TooLong {
+        /// The pipeline.
+        pipeline: String,
+        /// Which text.
+        what: &'static str,
+        /// How it begins.
+        value: String,
+        /// How long it is.
+        size: usize,
+        /// How long it may be.
+        limit: usize,
+        /// What is counted.
+        unit: &'static str,
     },
 
     /// More than is stored.
@@ -106,7 +136,10 @@ pub enum Error {
     },
 
     /// There is no such run.
-    #[error("there is no run {0}: it has never been, or it was deleted")]
+    #[error(
+        "there is no run {0}: it has never been, or it was deleted; one that a transaction starts is \
+         there when that is committed"
+    )]
     NoRun(i64),
 
     /// There is no such step.
@@ -132,7 +165,7 @@ pub enum Error {
     },
 
     /// There is nothing to return.
-    #[error("step `{step}` of run {run} is {status}: it has no output")]
+    #[error("step `{step}` of run {run} is {status}: it has no output; {}", for_output(*.status))]
     NoOutput {
         /// The run.
         run: i64,
@@ -143,7 +176,10 @@ pub enum Error {
     },
 
     /// What is stored is not what was asked for.
-    #[error("the output of step `{step}` of run {run} does not decode at `{path}`: {source}")]
+    #[error(
+        "the output of step `{step}` of run {run} cannot be decoded at `{path}`: {reason}; ask for the \
+         type that the step returned"
+    )]
     Undecodable {
         /// The run.
         run: i64,
@@ -151,8 +187,8 @@ pub enum Error {
         step: String,
         /// Where.
         path: String,
-        /// What serde said.
-        source: serde_json::Error,
+        /// What serde said, without the values it quotes.
+        reason: String,
     },
 
     /// It is too late, or too early, for what was asked.
@@ -273,11 +309,47 @@ pub enum Error {
 
     /// Jobs go on and on.
     #[cfg(feature = "testing")]
-    #[error("not idle within {limit:?}; what is left:\n{left}")]
+    #[error(
+        "not idle within {limit:?}: allow more with `limit(..)`, or see what keeps it busy; what is \
+         left:\n{left}"
+    )]
     NotIdle {
         /// How long was waited.
         limit: std::time::Duration,
         /// The jobs that have not ended.
         left: String,
     },
+}
+
+impl From<sqlx::Error> for Error {
+    /// What is missing of the schema is told apart from all else that the database refuses.
+    fn from(error: sqlx::Error) -> Self {
+        match jobs::Error::from(error) {
+            jobs::Error::Database(error) => Self::Database(error),
+            other => other.into(),
+        }
+    }
+}
+
+impl From<jobs::Error> for Error {
+    fn from(error: jobs::Error) -> Self {
+        match error {
+            jobs::Error::NotMigrated { missing } => Self::NotMigrated { missing },
+            other => Self::Jobs(other),
+        }
+    }
+}
+
+/// How to come by the output of a step that stands there.
+fn for_output(status: StepStatus) -> &'static str {
+    match status {
+        StepStatus::Pending | StepStatus::Enqueued | StepStatus::Waiting => {
+            "wait until it has ended"
+        }
+        StepStatus::Succeeded | StepStatus::Halted => "ask for a step that has a job",
+        StepStatus::SkippedByBranch => "it did not have to run: `run.state()` says why",
+        StepStatus::Failed | StepStatus::Cancelled | StepStatus::Skipped => {
+            "`run.state()` says why; `run.reopen()` does it again"
+        }
+    }
 }

@@ -118,8 +118,9 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// What was wrong with how it was set up, before it runs. A database that cannot be reached is
-    /// no error: the worker waits for it.
+    /// What was wrong with how it was set up, before it runs;
+    /// [`Error::NotMigrated`](crate::Error::NotMigrated). A database that cannot be reached is no error:
+    /// the worker waits for it.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         Ok(self.into_jobs().run_until(stop).await?)
     }

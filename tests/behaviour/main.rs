@@ -19,3 +19,4 @@ mod migrations;
 mod model;
 mod processes;
 mod runs;
+mod secrets;

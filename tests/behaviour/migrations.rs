@@ -1,10 +1,18 @@
 //! Migrating: from anywhere, any number of times, and never where it must not.
 
+use std::time::Duration;
+
+use jobs::Worker;
+use pipeline::{Pipeline, RunFilter};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgPool};
 use tests::{Database, with_database};
+use tokio_util::sync::CancellationToken;
 
+use crate::jobs::support::{Do, Log, What, client, ended, eventually};
+use crate::logged::Captured;
 use crate::processes::helper;
+use crate::runs::support::act;
 
 /// Takes the schema away, so that there is everything to migrate.
 async fn empty(db: &Database) {
@@ -188,4 +196,177 @@ async fn run(db: &Database, statement: String) {
         .execute(db.pool())
         .await
         .unwrap();
+}
+
+const REMEDY: &str =
+    "call `client.migrate()`, or `jobs::migrate(&pool)`, at the start of the program";
+
+#[tokio::test]
+async fn who_forgot_to_migrate_is_told_so_whatever_they_asked() {
+    with_database(async |db| {
+        empty(db).await;
+        let jobs = client(db);
+        let job = || Do::new("a", What::Succeed);
+        let errors = [
+            jobs.enqueue(job()).await.unwrap_err(),
+            jobs.batch().jobs([job()]).await.unwrap_err(),
+            jobs.job(1).await.unwrap_err(),
+            jobs.retry(1).await.unwrap_err(),
+            jobs.pause("default").await.unwrap_err(),
+            jobs.workers().await.unwrap_err(),
+        ];
+        for error in errors {
+            let said = error.to_string();
+            assert!(
+                matches!(error, jobs::Error::NotMigrated { .. }),
+                "{error:?}"
+            );
+            assert!(
+                said.starts_with("the schema `pipeline` is missing or out of date: ")
+                    && said.contains("does not exist")
+                    && said.ends_with(REMEDY),
+                "{said}"
+            );
+        }
+        let runs = pipeline::Client::new(db.pool().clone());
+        let pipeline = Pipeline::configure("p", |p| p.step("a", act("a")));
+        let run = runs.run(1);
+        let errors = [
+            runs.start(pipeline.unwrap()).await.unwrap_err(),
+            runs.runs(&RunFilter::new()).await.unwrap_err(),
+            runs.health().await.unwrap_err(),
+            runs.enqueue(job()).await.unwrap_err().into(),
+            run.state().await.unwrap_err(),
+            run.cancel().await.unwrap_err(),
+            run.wait().await.unwrap_err(),
+        ];
+        for error in errors {
+            let said = error.to_string();
+            assert!(
+                matches!(error, pipeline::Error::NotMigrated { .. }),
+                "{error:?}"
+            );
+            assert!(said.ends_with(REMEDY), "{said}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_else_is_missing_is_none_of_our_migrations() {
+    with_database(async |db| {
+        for statement in ["select from orders", "select shop.pipeline()"] {
+            let refused = sqlx::query(statement).execute(db.pool()).await;
+            let error = jobs::Error::from(refused.unwrap_err());
+            assert!(matches!(error, jobs::Error::Database(_)), "{error}");
+        }
+    })
+    .await;
+}
+
+fn worker(pool: &PgPool) -> Worker {
+    Worker::new(pool.clone())
+        .register::<Do>()
+        .data(Log::default())
+        .keep_succeeded(true)
+        .queue("default", 1)
+}
+
+#[tokio::test]
+async fn a_worker_does_not_run_where_a_migration_is_missing() {
+    with_database(async |db| {
+        let (last, _, _) = jobs::migrations().last().unwrap();
+        sqlx::query("delete from pipeline.migrations where version = $1")
+            .bind(last)
+            .execute(db.pool())
+            .await
+            .unwrap();
+        let older = worker(db.pool()).run().await.unwrap_err();
+        let said = format!("database `{}`", db.name());
+        let text = older.to_string();
+        assert!(matches!(older, jobs::Error::NotMigrated { .. }), "{text}");
+        assert!(
+            text.contains(&format!(": migration {last} ("))
+                && text.contains(&format!("has not been applied to {said}; {REMEDY}")),
+            "{text}"
+        );
+
+        empty(db).await;
+        let none = worker(db.pool()).run().await.unwrap_err().to_string();
+        let wanted = format!(": {said} has no table `pipeline.migrations`; {REMEDY}");
+        assert!(none.ends_with(&wanted), "{none}");
+        let pipelines = pipeline::Worker::new(db.pool().clone()).queue("default", 1);
+        let none = pipelines.run().await.unwrap_err();
+        assert!(
+            matches!(none, pipeline::Error::NotMigrated { .. }),
+            "{none}"
+        );
+    })
+    .await;
+}
+
+/// On one thread: the test's own.
+#[tokio::test]
+async fn a_worker_that_others_run_says_once_that_nobody_has_migrated_and_goes_on_when_somebody_has()
+{
+    Captured::begin();
+    with_database(async |db| {
+        empty(db).await;
+        let (builder, performer) = worker(db.pool()).into_parts().unwrap();
+        let stop = CancellationToken::new();
+        let stopped = stop.clone().cancelled_owned();
+        let worker = tokio::spawn(builder.build(performer).run_until(async move {
+            stopped.await;
+            Ok::<(), std::io::Error>(())
+        }));
+        eventually("it says so", async || {
+            Captured::so_far().contains(REMEDY).then_some(())
+        })
+        .await;
+        // It tries again meanwhile.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        jobs::migrate(db.pool()).await.unwrap();
+        let job = client(db).enqueue(Do::new("a", What::Succeed)).await;
+        ended(db, job.unwrap().id).await;
+        stop.cancel();
+        worker.await.unwrap().unwrap();
+        let log = Captured::text();
+        assert_eq!(log.matches(REMEDY).count(), 1, "{log}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_runs_where_a_newer_version_has_migrated_and_where_it_may_not_look() {
+    with_database(async |db| {
+        run(
+            db,
+            "insert into pipeline.migrations values (9999, 'from the future', '')".to_owned(),
+        )
+        .await;
+        let role = format!("{}_look", &db.name()[..50.min(db.name().len())]);
+        for statement in [
+            format!("create role \"{role}\" login password 'secret'"),
+            format!("grant usage on schema pipeline, pipeline_test to \"{role}\""),
+            format!("grant all on all tables in schema pipeline, pipeline_test to \"{role}\""),
+            format!("grant all on all sequences in schema pipeline to \"{role}\""),
+            format!("revoke all on pipeline.migrations from \"{role}\""),
+        ] {
+            run(db, statement).await;
+        }
+        let plain = as_plain_role(db, &role).await;
+        for pool in [db.pool(), &plain] {
+            let stop = CancellationToken::new();
+            let running = worker(pool).run_until(stop.clone().cancelled_owned());
+            let running = tokio::spawn(running);
+            let job = client(db).enqueue(Do::new("a", What::Succeed)).await;
+            ended(db, job.unwrap().id).await;
+            stop.cancel();
+            running.await.unwrap().unwrap();
+        }
+        plain.close().await;
+        run(db, format!("drop owned by \"{role}\" cascade")).await;
+        run(db, format!("drop role \"{role}\"")).await;
+    })
+    .await;
 }

@@ -1,12 +1,15 @@
 //! A job as it comes out of the queue.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::hidden::Hidden;
 use crate::input::Input;
 
 /// What the queue's row says of a job that has been claimed.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Claimed {
     /// Which of the worker's queues it was claimed for; the first is 1.
@@ -82,6 +85,24 @@ impl Claimed {
     /// Whether it is a step of a run: these have even ids.
     pub fn is_step(&self) -> bool {
         is_step(self.id)
+    }
+}
+
+impl fmt::Debug for Claimed {
+    /// Without the job's data: a log line is no place for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claimed")
+            .field("id", &self.id)
+            .field("kind", &self.kind)
+            .field("queue", &self.queue)
+            .field("attempt", &self.attempt)
+            .field("attempts", &self.attempts)
+            .field("token", &self.token)
+            .field("batch", &self.batch)
+            .field("args", &Hidden(self.args.len()))
+            .field("input", &self.input)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 

@@ -85,7 +85,7 @@ where
         };
         if !known {
             attempt.end(|end| end.verb = Verb::Unknown);
-            return Running::Over(Some(Err("no handler".into())));
+            return Running::Over(Some(Err("this worker does not know the job's type".into())));
         }
         if let Some(why) = &self.broken {
             tracing::error!(
@@ -141,7 +141,13 @@ where
         }
         Ok(Ok(Err(error))) => understood(error.into()),
         Ok(Err(panic)) => JobError::new("Panic", panic_text(&*panic)),
-        Err(limit) => JobError::new("Timeout", format!("the attempt took longer than {limit:?}")),
+        Err(limit) => JobError::new(
+            "Timeout",
+            format!(
+                "the attempt took longer than {limit:?}: give `{}` a longer timeout, or less to do",
+                envelope.kind()
+            ),
+        ),
     };
     let text = error.to_string();
     fail(attempt, &envelope, error);

@@ -1,11 +1,13 @@
 //! How attempts end.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
 use crate::failure::Then;
+use crate::hidden::Hidden;
 use crate::{Backoff, JobError, limits};
 
 /// What an attempt came to, as `pipeline.end_v1` knows it.
@@ -23,7 +25,7 @@ pub(crate) enum Verb {
 }
 
 /// The end of one attempt, on its way to the database.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct End {
     pub(crate) id: i64,
     pub(crate) token: i64,
@@ -111,6 +113,24 @@ impl End {
     /// Whether it may be the last of its job. Only the database knows of some.
     pub fn may_be_last(&self) -> bool {
         !matches!(self.verb, Verb::Retry | Verb::Snooze | Verb::HandBack)
+    }
+}
+
+impl fmt::Debug for End {
+    /// Without what it returned: a log line is no place for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let output = self.output.as_ref().map(|json| Hidden(json.get().len()));
+        f.debug_struct("End")
+            .field("id", &self.id)
+            .field("token", &self.token)
+            .field("attempt", &self.attempt)
+            .field("batch", &self.batch)
+            .field("verb", &self.verb)
+            .field("wait", &self.wait)
+            .field("error", &self.error)
+            .field("output", &output)
+            .field("halts", &self.halts)
+            .finish_non_exhaustive()
     }
 }
 

@@ -35,6 +35,7 @@ use sqlx::PgPool;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::Error;
 use crate::backend::{Claimed, Control, Envelope, Inbox, Why};
 use crate::registry::Registry;
 
@@ -112,6 +113,10 @@ pub(crate) struct Shared {
     /// apalis's view of the worker; it can be paused there.
     context: OnceLock<WorkerContext>,
     started: AtomicBool,
+    /// Why the worker cannot run on this database.
+    pub(crate) refusal: Mutex<Option<Error>>,
+    /// It cannot.
+    pub(crate) refused: CancellationToken,
     /// Wakes the turn.
     signal: Notify,
     /// Wakes the tick.
@@ -167,6 +172,8 @@ impl Shared {
             closed_at: OnceLock::new(),
             context: OnceLock::new(),
             started: AtomicBool::new(false),
+            refusal: Mutex::default(),
+            refused: CancellationToken::new(),
             signal: Notify::new(),
             tick_now: Notify::new(),
             news_now: Notify::new(),
@@ -196,6 +203,16 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.stopping.cancel();
         self.signal.notify_one();
+    }
+
+    /// The database is not one that the worker can run on, for now: told once.
+    fn refuse(&self, error: Error) {
+        let mut refusal = self.refusal.lock();
+        if refusal.is_none() {
+            tracing::error!(%error, worker = self.settings.name, "the worker cannot run");
+            *refusal = Some(error);
+            self.refused.cancel();
+        }
     }
 
     /// Whether nothing more is to be claimed, for now or for good.

@@ -8,6 +8,7 @@ use sqlx::PgConnection;
 use super::Shared;
 use super::ends::{End, Verb};
 use super::link::{Link, limited};
+use crate::Error;
 
 /// How long a worker that is done waits for the database to hear of it.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -17,6 +18,9 @@ pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
     loop {
         let registered = async {
             let connection = link.try_get().await?;
+            if let Some(lack) = crate::migrate::lacking(connection).await? {
+                return Ok(Err(lack));
+            }
             sqlx::query_file_scalar!(
                 "src/sql/register_worker.sql",
                 shared.settings.name,
@@ -29,18 +33,24 @@ pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
             )
             .fetch_one(connection)
             .await
+            .map(Ok)
         };
-        match limited(registered).await {
-            Ok(worker) => {
+        let error = match limited(registered).await {
+            Ok(Ok(worker)) => {
                 link.good();
                 let _ = shared.worker.set(worker);
                 return true;
             }
-            Err(error) => {
-                tracing::warn!(%error, "the worker cannot be registered; trying again");
-                link.bad(&shared.stopping).await;
-            }
+            Ok(Err(lack)) => lack,
+            Err(error) => Error::from(error),
+        };
+        match error {
+            // `run` ends with it. A worker that others run cannot end by itself: it goes on when somebody
+            // has migrated.
+            Error::NotMigrated { .. } => shared.refuse(error),
+            error => tracing::warn!(%error, "the worker cannot be registered; trying again"),
         }
+        link.bad(&shared.stopping).await;
         if shared.stopping.is_cancelled() {
             return false;
         }

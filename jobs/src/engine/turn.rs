@@ -271,7 +271,10 @@ fn refuse(shared: &Shared, end: End, error: &sqlx::Error) -> Option<End> {
         verb: Verb::Fail,
         error: Some(storable(
             "EndRefused",
-            &format!("the database refused the attempt's end: {error}"),
+            &format!(
+                "the database refused the attempt's end: {error}; mend what the job returned or what \
+                 refuses it, then retry the job, or reopen its run"
+            ),
         )),
         output: None,
         ..end

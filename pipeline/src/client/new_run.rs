@@ -6,12 +6,10 @@ use sha2::{Digest as _, Sha256};
 use crate::coordinator::kind_name;
 use crate::declare::{Named, Pipeline, PipelineOutput};
 use crate::graph::spec::StepKind;
+use crate::graph::{TAG, TAGS};
 use crate::{Error, Invalid, Result};
 
-/// The most tags of a run, and the longest.
-const TAGS: usize = 16;
-const TAG: usize = 64;
-/// The longest actor.
+/// The longest actor, in bytes.
 const ACTOR: usize = 256;
 
 /// What is kept of a run as [events](crate::Run::events).
@@ -113,34 +111,42 @@ impl<O> NewRun<O> {
         let specs = &self.pipeline.graph().spec().steps;
         for (spec, params) in specs.iter().zip(self.pipeline.params()) {
             if let Some(params) = params {
-                text(&spec.key, "params", params, limits::DATA)?;
+                data(&spec.key, "params", params)?;
             }
         }
         for params in self.pipeline.callback_params() {
-            text(
-                self.pipeline.name(),
-                "callback's params",
-                params,
-                limits::DATA,
-            )?;
+            data(self.pipeline.name(), "callback's params", params)?;
         }
         if let Some(params) = self.pipeline.own_params() {
-            text(self.pipeline.name(), "params", params, limits::DATA)?;
+            data(self.pipeline.name(), "params", params)?;
         }
-        let word = |what, word: &str, limit| {
+        let word = |what, word: &str, size, limit, unit| {
             if word.is_empty() {
                 return Err(Error::Empty {
                     pipeline: name(),
                     what,
                 });
             }
-            text(self.pipeline.name(), what, word, limit)
+            if size > limit {
+                return Err(Error::TooLong {
+                    pipeline: name(),
+                    what,
+                    value: limits::shortened(word),
+                    size,
+                    limit,
+                    unit,
+                });
+            }
+            if word.contains('\0') {
+                return Err(Error::HasNul { of: name(), what });
+            }
+            Ok(())
         };
         if let Some(key) = &self.key {
-            word("key", key, limits::KEY)?;
+            word("key", key, key.len(), limits::KEY, "bytes")?;
         }
         if let Some(actor) = &self.actor {
-            word("actor", actor, ACTOR)?;
+            word("actor", actor, actor.len(), ACTOR, "bytes")?;
         }
         if self.tags.len() > TAGS {
             return Err(Error::TooManyTags {
@@ -149,7 +155,10 @@ impl<O> NewRun<O> {
                 limit: TAGS,
             });
         }
-        self.tags.iter().try_for_each(|tag| word("tag", tag, TAG))
+        // As many characters as the tag of a pipeline may have, which is a tag of its runs.
+        self.tags
+            .iter()
+            .try_for_each(|tag| word("tag", tag, tag.chars().count(), TAG, "characters"))
     }
 
     /// What "the same params" means: those of the pipeline where it has its own, else those of its
@@ -192,17 +201,17 @@ impl<O> Clone for NewRun<O> {
     }
 }
 
-/// Text of a bearable length, without the one character that Postgres cannot store.
-fn text(of: &str, what: &'static str, text: &str, limit: usize) -> Result<()> {
-    if text.len() > limit {
+/// JSON of a bearable size, without the one character that Postgres cannot store.
+fn data(of: &str, what: &'static str, json: &str) -> Result<()> {
+    if json.len() > limits::DATA {
         return Err(Error::TooLarge {
             of: of.to_owned(),
             what,
-            size: text.len(),
-            limit,
+            size: json.len(),
+            limit: limits::DATA,
         });
     }
-    if text.contains('\0') || limits::has_nul(text) {
+    if json.contains('\0') || limits::has_nul(json) {
         return Err(Error::HasNul {
             of: of.to_owned(),
             what,

@@ -122,14 +122,14 @@ impl Outputs {
             None => Given::Value("null".to_owned()),
             Some(shape) => shaped(shape, &mut values),
         };
-        given.decode().map_err(|error| self.blame(shape, error))
+        given.decode().map_err(|error| self.blame(shape, &error))
     }
 
     /// Which step's output does not decode, and where in it.
     fn blame(
         self,
         shape: Option<&Shape>,
-        error: serde_path_to_error::Error<serde_json::Error>,
+        error: &serde_path_to_error::Error<serde_json::Error>,
     ) -> Error {
         let path = error.path().to_string();
         let culprit = shape.and_then(|shape| find(shape, error.path().iter()));
@@ -146,7 +146,7 @@ impl Outputs {
             run: self.run,
             step,
             path,
-            source: error.into_inner(),
+            reason: jobs::hidden::reason(error.inner()),
         }
     }
 }

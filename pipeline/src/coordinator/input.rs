@@ -9,7 +9,7 @@ use crate::graph::spec::Shape;
 const LIMIT: usize = 16 << 20;
 
 /// What the database says of a step that is about to run.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Row {
     pub(super) params: Option<String>,
     pub(super) options: Option<String>,
@@ -29,7 +29,7 @@ pub(super) fn lost(job: &mut Claimed) {
     job.input = Input::Refused(
         "RunDeleted".to_owned(),
         format!(
-            "job {} is a step of run {}, which is not there any more",
+            "job {} is a step of run {}, which somebody has deleted: start a new run",
             job.id,
             super::run_of(job.id)
         ),
@@ -56,7 +56,8 @@ impl Row {
         if self.cancelled == Some(true) {
             return Input::Refused(
                 "RunCancelled".to_owned(),
-                "its run is being cancelled, and no attempt follows another".to_owned(),
+                "its run is being cancelled, and no attempt follows another: reopen the run to go on"
+                    .to_owned(),
             );
         }
         let size: usize = self
@@ -81,7 +82,11 @@ impl Row {
             Some(Err(error)) => {
                 return Input::Refused(
                     "Undecodable".to_owned(),
-                    format!("the stored shape of the step's input does not decode: {error}"),
+                    format!(
+                        "the stored shape of the step's input cannot be decoded: {}; a newer version \
+                         may have stored it: run that version here",
+                        jobs::hidden::reason(&error)
+                    ),
                 );
             }
         };

@@ -29,7 +29,6 @@ use crate::graph::spec::{
 pub struct Plan(pub(crate) Arc<Mutex<State>>);
 
 /// What has been declared so far.
-#[derive(Debug)]
 pub(crate) struct State {
     pub(crate) spec: GraphSpec,
     /// Where the step of a key is; of several, the last.
@@ -99,13 +98,19 @@ pub enum Slip {
         other: String,
     },
     /// Params that have no JSON.
-    #[error("the params of the pipeline cannot be written as JSON: {reason}")]
+    #[error(
+        "the params of the pipeline cannot be written as JSON: {reason}; give their fields types that \
+         have, or another `Serialize`"
+    )]
     ParamsNotEncodable {
         /// What serde said.
         reason: String,
     },
     /// A job that has no JSON.
-    #[error("the job of step `{step}` (`{job}`) cannot be written as JSON: {reason}")]
+    #[error(
+        "the job of step `{step}` (`{job}`) cannot be written as JSON: {reason}; give its fields types \
+         that have, or another `Serialize`"
+    )]
     NotEncodable {
         /// The step.
         step: String,

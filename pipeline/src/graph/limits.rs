@@ -21,10 +21,10 @@ pub(super) const NESTED_ARMS: usize = 64;
 pub(super) const NESTED_GRAPHS: usize = 16;
 /// How deep tuples may lie in one another in an input.
 const NESTED_TUPLES: usize = 8;
-/// The most tags.
-const TAGS: usize = 16;
+/// The most tags, of a pipeline and of a run.
+pub(crate) const TAGS: usize = 16;
 /// The longest tag, in characters.
-const TAG: usize = 64;
+pub(crate) const TAG: usize = 64;
 /// The longest display name, in bytes.
 const DISPLAY_NAME: usize = 256;
 /// The longest description, in bytes.
@@ -101,7 +101,6 @@ fn text(what: &'static str, text: &str, limit: usize, problems: &mut Vec<Problem
             what,
             size: text.len(),
             limit,
-            unit: "bytes",
         });
     }
     if text.contains('\0') {
@@ -118,12 +117,10 @@ fn tag(tag: &str, problems: &mut Vec<Problem>) {
     if tag.is_empty() {
         problems.push(Problem::Empty { place, what });
     } else if size > TAG {
-        problems.push(Problem::TooLong {
-            place,
-            what,
+        problems.push(Problem::TagTooLong {
+            tag: shown(tag),
             size,
             limit: TAG,
-            unit: "characters",
         });
     } else if tag.contains('\0') {
         problems.push(Problem::HasNul { place, what });

@@ -24,4 +24,5 @@ pub use fingerprint::Fingerprint;
 pub use invalid::{Invalid, Place};
 pub use json::ReadError;
 pub use keys::{barrier_key, merge_key, numbered_merge_key};
+pub(crate) use limits::{TAG, TAGS};
 pub use problem::{Absence, Problem};

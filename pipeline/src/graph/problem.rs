@@ -53,7 +53,7 @@ pub enum Problem {
     },
 
     /// A text that is too long.
-    #[error("{place}: the {what} has {size} {unit}, more than {limit}: shorten it")]
+    #[error("{place}: the {what} has {size} bytes, more than {limit}: shorten it")]
     TooLong {
         /// Where.
         place: Place,
@@ -63,8 +63,17 @@ pub enum Problem {
         size: usize,
         /// How long it may be.
         limit: usize,
-        /// What is counted.
-        unit: &'static str,
+    },
+
+    /// A tag that is too long.
+    #[error("the tag `{tag}` has {size} characters, more than {limit}: shorten it")]
+    TagTooLong {
+        /// How it begins.
+        tag: String,
+        /// How long it is, in characters.
+        size: usize,
+        /// How long it may be.
+        limit: usize,
     },
 
     /// A text of nothing.

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use jobs::hidden::Hidden;
 use serde::de::DeserializeOwned;
 
 use super::Harness;
@@ -47,12 +48,23 @@ impl Harness {
 }
 
 /// What a run's state does not say of a step.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct More {
     /// As JSON.
     output: Option<String>,
     /// The steps it comes after.
     after: Vec<String>,
+}
+
+impl fmt::Debug for More {
+    /// Without what the step returned: it is asked for by [`StepAssert::output`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let output = self.output.as_ref().map(|json| Hidden(json.len()));
+        f.debug_struct("More")
+            .field("output", &output)
+            .field("after", &self.after)
+            .finish()
+    }
 }
 
 /// A run as it stood, and what a test says of it. Its `Display` is the whole run, a line for each step.

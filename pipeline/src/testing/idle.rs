@@ -127,7 +127,10 @@ impl Harness {
             outcome = self.watch(skip, &kinds) => outcome,
             ended = &mut worker => return Err(match ended {
                 Ok(Err(error)) => error.into(),
-                _ => jobs::Error::Worker("the worker of the harness ended by itself").into(),
+                _ => jobs::Error::Worker(
+                    "the worker of the harness ended by itself: look for a panic in what it logged",
+                )
+                .into(),
             }),
         };
         let _ = stop.send(());

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use apalis_core::error::WorkerStateError;
 use jobs::{Backoff, Context, Error, Job, JobError, NewJob, Perform, Worker};
 use serde::{Deserialize, Serialize, Serializer};
 use tests::{Database, with_database};
@@ -145,8 +146,7 @@ async fn a_unique_key_is_not_empty_and_not_endless() {
         let error = refused(db, || new("a").unique_key("x".repeat(513))).await;
         assert_eq!(
             error.to_string(),
-            "513 bytes are too many for the unique key of `do`: 512 is the limit; store it \
-             elsewhere and pass a reference to it"
+            "the unique key of `do` has 513 bytes, and 512 is the limit: shorten it"
         );
     })
     .await;
@@ -185,7 +185,8 @@ async fn a_job_that_has_no_json_is_refused() {
         ));
         assert_eq!(
             error.to_string(),
-            "a `unspeakable` cannot be written as JSON: it must not be spoken"
+            "a `unspeakable` cannot be written as JSON: it must not be spoken; give its fields types \
+             that have, or another `Serialize`"
         );
     })
     .await;
@@ -340,6 +341,20 @@ async fn a_worker_needs_queues_slots_and_a_name_that_can_be_stored() {
         assert!(workers.is_empty(), "none has been written down");
     })
     .await;
+}
+
+/// Ours cannot be made to: it has no error of its own.
+#[test]
+fn a_worker_that_ended_by_itself_is_named_with_the_cause_and_the_remedy() {
+    let error = Error::WorkerEnded {
+        worker: "host:7".to_owned(),
+        source: WorkerStateError::NotRunning.into(),
+    };
+    assert_eq!(
+        error.to_string(),
+        "worker `host:7` ended by itself: Failed to handle the new state: Worker is not running; what \
+         it ran goes to other workers when its leases run out; run it again"
+    );
 }
 
 /// Another type under the name of a first.

@@ -8,7 +8,7 @@ use jobs::{Batch, BatchEnded, Client, Context, Error, Job, JobError, JobStatus, 
 use serde::{Deserialize, Serialize};
 use tests::{Database, with_database};
 
-use super::support::{Do, Log, Running, What, client, count, ended, until};
+use super::support::{Do, Log, Running, What, client, count, ended, sql, until};
 use crate::processes::Staying;
 
 /// Takes what the batch has to say.
@@ -342,6 +342,29 @@ async fn adding_to_a_closed_batch_is_an_error_that_names_it_and_writes_nothing()
             assert_eq!(error.to_string(), message);
         }
         assert_eq!(count(db, "do").await, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_batch_whose_row_is_gone_is_named_in_words_of_its_own() {
+    with_database(async |db| {
+        let batch = client(db).batch().open().await.unwrap();
+        sql(db, "delete from pipeline.batch_sets").await;
+        let said = format!(
+            "there is no batch {} in this database: batches are kept, so it is one of another database, \
+             or somebody has deleted its row; begin another one",
+            batch.id()
+        );
+        let none: [Do; 0] = [];
+        for error in [
+            batch.state().await.unwrap_err(),
+            batch.seal().await.unwrap_err(),
+            batch.add(none).await.unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::NoBatch { .. }), "{error:?}");
+            assert_eq!(error.to_string(), said);
+        }
     })
     .await;
 }

@@ -89,7 +89,8 @@ async fn only_a_job_that_failed_can_be_retried() {
         ));
         assert_eq!(
             error.to_string(),
-            "there is no job 4711: it has never been, or it succeeded and was deleted"
+            "there is no job 4711: it has never been, or it succeeded and was deleted; \
+             `Worker::keep_succeeded` keeps such jobs"
         );
     })
     .await;
@@ -107,10 +108,52 @@ async fn a_job_whose_key_is_another_live_ones_is_not_retried() {
         let live = client.enqueue(keyed(What::Succeed)).await.unwrap();
         assert!(live.is_fresh());
         let error = client.retry(failed).await.unwrap_err();
-        assert!(matches!(error, Error::WrongStatus { .. }), "{error}");
-        assert!(error.to_string().contains("unique key `k`"), "{error}");
+        assert!(matches!(error, Error::KeyTaken { .. }), "{error}");
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "job {failed} cannot be retried: its unique key `k` is held by job {}; wait until that \
+                 has ended, or discard one of the two",
+                live.id
+            )
+        );
         client.discard(live.id).await.unwrap();
         client.retry(failed).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_retry_waits_for_a_transaction_that_takes_the_key_and_names_the_job_that_got_it() {
+    with_database(async |db| {
+        let client = client(db);
+        let keyed = |what| NewJob::new(&Do::new("a", what)).unique_key("k");
+        let failed = client.enqueue(keyed(What::Discard)).await.unwrap().id;
+        let worker = worker(db);
+        ended(db, failed).await;
+        worker.stop().await;
+        let mut tx = db.pool().begin().await.unwrap();
+        let live = client.enqueue_in(&mut tx, keyed(What::Succeed)).await;
+        let live = live.unwrap().id;
+        let retry = tokio::spawn({
+            let client = client.clone();
+            async move { client.retry(failed).await }
+        });
+        until(async || {
+            ask::<bool>(
+                db,
+                "select exists (select from pg_stat_activity where wait_event_type = 'Lock'
+                 and datname = current_database())",
+            )
+            .await
+        })
+        .await;
+        tx.commit().await.unwrap();
+        let error = retry.await.unwrap().unwrap_err();
+        assert!(
+            matches!(&error, Error::KeyTaken { id, key, by } if (*id, key.as_str(), *by) == (failed, "k", live)),
+            "{error}"
+        );
     })
     .await;
 }

@@ -374,7 +374,11 @@ async fn a_timeout_or_a_panic_ends_the_attempt_in_whatever_layer() {
             ("at_once", "Panic", "a layer panics at once"),
             ("later", "Panic", "a layer panics later"),
             ("error", "Error", "a layer refuses"),
-            ("never", "Timeout", "the attempt took longer than 20ms"),
+            (
+                "never",
+                "Timeout",
+                "the attempt took longer than 20ms: give `do` a longer timeout, or less to do",
+            ),
         ] {
             let new = NewJob::new(&Do::new("a", What::Succeed))
                 .queue(queue)
@@ -429,11 +433,27 @@ async fn a_row_that_cannot_be_decoded_fails_and_says_why_while_others_run_throug
             }
         }
         for (at, path) in [
-            (3, "arguments do not decode at `what.SnoozeTimes`"),
-            (7, "arguments do not decode at `.`: missing field `name`"),
-            (9, "arguments do not decode at `.`"),
-            (12, "options do not decode at `timeout_ms`"),
-            (15, "options do not decode at `backoff.growth`"),
+            (
+                3,
+                "the arguments of `do` cannot be decoded at `what.SnoozeTimes`: invalid type: string, \
+                 expected u32 (line 1",
+            ),
+            (
+                7,
+                "the arguments of `do` cannot be decoded at `.`: missing field `name`",
+            ),
+            (
+                9,
+                "the arguments of `do` cannot be decoded at `.`: invalid length 0, expected",
+            ),
+            (
+                12,
+                "the options of `do` cannot be decoded at `timeout_ms`: invalid type: string, expected",
+            ),
+            (
+                15,
+                "the options of `do` cannot be decoded at `backoff.growth`: unknown variant, expected",
+            ),
         ] {
             let said = job(db, jobs[at].id).await.error_message.unwrap();
             assert!(said.contains(path), "{said}");

@@ -356,19 +356,20 @@ async fn a_mistake_is_said_before_anything_is_written() {
             (new().key(""), "the key of a run of `video` is empty"),
             (
                 new().key("k".repeat(10_000)),
-                "10000 bytes are too many for the key of `video`",
+                "kkk…` of a run of `video` has 10000 bytes, and 512 is the limit: shorten it",
             ),
             (new().key("a\0"), "a NUL character in the key of `video`"),
             (new().actor(""), "the actor of a run of `video` is empty"),
             (
                 new().actor("a".repeat(257)),
-                "257 bytes are too many for the actor of `video`",
+                "aaa…` of a run of `video` has 257 bytes, and 256 is the limit: shorten it",
             ),
             (new().actor("\0"), "a NUL character in the actor of `video`"),
             (new().tag(""), "the tag of a run of `video` is empty"),
+            (new().tag("ä".repeat(65)), "the tag `äää"),
             (
-                new().tag("t".repeat(65)),
-                "65 bytes are too many for the tag of `video`",
+                new().tag("ä".repeat(65)),
+                "äää…` of a run of `video` has 65 characters, and 64 is the limit: shorten it",
             ),
             (new().tag("\0"), "a NUL character in the tag of `video`"),
             (
@@ -398,6 +399,31 @@ async fn a_mistake_is_said_before_anything_is_written() {
             .start(tagged(16).actor("a".repeat(256)))
             .await
             .unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tag_that_a_pipeline_may_have_its_runs_may_have_too() {
+    with_database(async |db| {
+        let client = client(db);
+        let longest = || "ä".repeat(64);
+        let tagged = Pipeline::configure("tagged", |p| {
+            p.tag(longest());
+            p.step("a", act("x"));
+        });
+        let run = client.start(tagged.unwrap()).await.unwrap();
+        assert_eq!(run.state().await.unwrap().tags, [longest()]);
+        let run = NewRun::new(says("video", "x")).tag(longest());
+        let run = client.start(run).await.unwrap();
+        assert_eq!(run.state().await.unwrap().tags, [longest()]);
+        let too_long = Pipeline::configure("tagged", |p| {
+            p.tag("ä".repeat(65));
+            p.step("a", act("x"));
+        });
+        let error = too_long.unwrap_err().to_string();
+        let said = format!("the tag `{}…` has 65 characters, more than 64", longest());
+        assert!(error.contains(&said), "{error}");
     })
     .await;
 }

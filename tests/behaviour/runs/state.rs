@@ -325,7 +325,8 @@ async fn what_is_not_there_is_named() {
         for error in errors {
             assert_eq!(
                 error.to_string(),
-                "there is no run 99: it has never been, or it was deleted"
+                "there is no run 99: it has never been, or it was deleted; one that a transaction \
+                 starts is there when that is committed"
             );
         }
         let many = Pipeline::configure("many", |p| {
@@ -344,4 +345,19 @@ async fn what_is_not_there_is_named() {
         assert!(matches!(error, Error::NoStep { .. }), "{error}");
     })
     .await;
+}
+
+#[test]
+fn a_text_that_is_no_status_is_told_which_there_are() {
+    let error = "done".parse::<RunStatus>().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`done` is no status of a run: use one of pending, running, cancelling, succeeded, failed, \
+         halted, cancelled, skipped"
+    );
+    let error = "done".parse::<StepStatus>().unwrap_err().to_string();
+    assert!(
+        error.contains("of a step: use one of pending, enqueued,"),
+        "{error}"
+    );
 }

@@ -1,0 +1,226 @@
+//! Data without what it holds: a log line, a stored error and whoever is told of one are no place for it.
+
+use std::fmt;
+
+use serde_json::error::Category;
+
+/// Data of so many bytes, as `Debug` shows it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Hidden(pub usize);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+/// What an input says of an element that is not there.
+pub(crate) const ABSENT: &str = "nothing is there: what should have given it was left out";
+
+/// What serde calls the kinds of values it finds, before the value itself.
+const KINDS: [&str; 18] = [
+    "boolean",
+    "integer",
+    "floating point",
+    "number",
+    "character",
+    "string",
+    "byte array",
+    "null",
+    "unit value",
+    "Option value",
+    "newtype struct",
+    "sequence",
+    "map",
+    "enum",
+    "unit variant",
+    "newtype variant",
+    "tuple variant",
+    "struct variant",
+];
+
+/// Why a JSON text does not decode: what serde said, without the values that it quotes.
+pub fn reason(error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    let text = error.to_string();
+    let place = format!(" at line {line} column {column}");
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let said = match error.classify() {
+        Category::Data => without_values(text),
+        // Of what is no JSON, it says only what is missing there.
+        Category::Syntax | Category::Eof | Category::Io => text.to_owned(),
+    };
+    match line {
+        0 => said,
+        _ => format!("{said} (line {line}, column {column})"),
+    }
+}
+
+/// Of a text that is not one of serde's own, nothing is known, and so nothing is kept.
+fn without_values(text: &str) -> String {
+    let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let is_field = |rest: &str| rest.strip_suffix('`').is_some_and(|it| !it.contains('`'));
+    // These names are the type's own.
+    let kept = text == ABSENT
+        || ["missing field `", "duplicate field `"]
+            .iter()
+            .any(|said| text.strip_prefix(said).is_some_and(is_field))
+        || text
+            .strip_prefix("data did not match any variant of untagged enum ")
+            .is_some_and(is_name);
+    if kept {
+        return text.to_owned();
+    }
+    for said in ["invalid type", "invalid value"] {
+        if let Some(found) = text.strip_prefix(said).and_then(|it| it.strip_prefix(": ")) {
+            let kind = KINDS.iter().find(|kind| found.starts_with(**kind));
+            let kind = kind.map_or_else(String::new, |kind| format!(": {kind}"));
+            return format!("{said}{kind}{}", expected(text));
+        }
+    }
+    if let Some(rest) = text.strip_prefix("invalid length ") {
+        let length: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        return format!("invalid length {length}{}", expected(text));
+    }
+    for said in ["unknown variant", "unknown field"] {
+        if text.starts_with(said) {
+            return format!("{said}{}", expected(text));
+        }
+    }
+    "its type refuses what is there".to_owned()
+}
+
+/// The end of the text, which says what the type takes. It is the last: the value before it may hold
+/// the same word.
+fn expected(text: &str) -> &str {
+    for none in [", there are no variants", ", there are no fields"] {
+        if text.ends_with(none) {
+            return none;
+        }
+    }
+    text.rfind(", expected ").map_or("", |at| &text[at..])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use serde::Deserialize;
+    use serde::de::{DeserializeOwned, Error as _};
+
+    use super::*;
+
+    fn said<T: DeserializeOwned>(json: &str) -> String {
+        let error = serde_json::from_str::<T>(json).map(|_| ()).err();
+        error.map_or_else(String::new, |error| reason(&error))
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code, reason = "only decoded")]
+    enum Size {
+        Small,
+        Large,
+    }
+
+    #[derive(Debug, Deserialize)]
+    enum Never {}
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Thumb {
+        #[allow(dead_code, reason = "only decoded")]
+        width: u32,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(untagged)]
+    #[allow(dead_code, reason = "only decoded")]
+    enum Either {
+        Number(u32),
+        Flag(bool),
+    }
+
+    #[derive(Debug)]
+    struct Picky;
+
+    impl<'de> Deserialize<'de> for Picky {
+        fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            let text = String::deserialize(from)?;
+            Err(D::Error::custom(format!("`{text}` will not do")))
+        }
+    }
+
+    #[test]
+    fn a_reason_says_what_was_expected_and_not_what_was_there() {
+        let cases = [
+            (
+                said::<u32>(r#""secret""#),
+                "invalid type: string, expected u32 (line 1, column 8)",
+            ),
+            (
+                said::<u32>(r#""secret, expected secret""#),
+                "invalid type: string, expected u32 (line 1, column 25)",
+            ),
+            (
+                said::<u8>("4711"),
+                "invalid value: integer, expected u8 (line 1, column 4)",
+            ),
+            (
+                said::<u8>("4711.25"),
+                "invalid type: floating point, expected u8 (line 1, column 7)",
+            ),
+            (
+                said::<Size>(r#""secret""#),
+                "unknown variant, expected `Small` or `Large` (line 1, column 8)",
+            ),
+            (
+                said::<Never>(r#""secret, expected secret""#),
+                "unknown variant, there are no variants (line 1, column 25)",
+            ),
+            (
+                said::<Thumb>(r#"{"secret": 1}"#),
+                "unknown field, expected `width` (line 1, column 9)",
+            ),
+            (
+                said::<Thumb>("{}"),
+                "missing field `width` (line 1, column 2)",
+            ),
+            (
+                said::<(u8, u8)>("[1]"),
+                "invalid length 1, expected a tuple of size 2 (line 1, column 3)",
+            ),
+            (
+                said::<Either>(r#""secret""#),
+                "data did not match any variant of untagged enum Either",
+            ),
+            (
+                said::<HashMap<u8, u8>>(r#"{"secret": 1}"#),
+                "invalid value: expected key to be a number in quotes (line 1, column 2)",
+            ),
+            (
+                said::<Picky>(r#""secret""#),
+                "its type refuses what is there",
+            ),
+            (
+                said::<u8>(r#""secret"#),
+                "EOF while parsing a string (line 1, column 7)",
+            ),
+        ];
+        for (said, wanted) in cases {
+            assert_eq!(said, wanted);
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_serdes_own_words_is_not_kept() {
+        for text in [
+            "missing field `a` in `secret`",
+            "missing field a: secret",
+            "data did not match any variant of untagged enum A: secret",
+            "the secret is wrong",
+        ] {
+            assert_eq!(without_values(text), "its type refuses what is there");
+        }
+        assert_eq!(without_values(ABSENT), ABSENT);
+    }
+}
