@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pipeline::{Client, Continue, Error, NewRun, Pipeline, RunFilter, RunStatus};
+use pipeline::{Continue, Error, Pipeline, RunFilter, RunStatus};
 use tests::with_database;
 
 use super::support::{Running, Told, What, act};
@@ -197,99 +197,6 @@ async fn what_is_asked_in_a_transaction_happens_when_it_is_committed() {
             .await
             .unwrap();
         assert_eq!(there, 0);
-        it.stop().await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_key_stands_for_this_chain_and_no_other() {
-    with_database(async |db| {
-        let client = Client::new(db.pool().clone());
-        let start = || client.start(simple("one")).key("k");
-        // Taken ahead of the others, so that its ids are smaller.
-        let other = Client::new(db.pool().clone());
-        other.start(simple("zero")).await.unwrap();
-        let run = start().then(simple("two")).await.unwrap();
-        let late = other.after([run.id()], simple("late")).await.unwrap();
-        assert!(late[0][0].id() < run.id());
-        let again = start().then(simple("two")).await.unwrap();
-        let ids = |run: &pipeline::Run<String>| -> Vec<i64> {
-            run.chained().iter().map(pipeline::Run::id).collect()
-        };
-        assert_eq!((again.id(), ids(&again)), (run.id(), ids(&run)));
-
-        let chains = [
-            start(),
-            start().then(simple("three")),
-            start().then((simple("two"), simple("two"))),
-            start().then(simple("two")).then(simple("three")),
-        ];
-        for chain in chains {
-            let error = chain.await.unwrap_err();
-            assert!(
-                matches!(error, Error::KeyConflict { run: there, .. } if there == run.id()),
-                "{error}"
-            );
-        }
-        // A part of what starts together is there, and the other part is not.
-        let keyed = |name| NewRun::new(simple(name)).key("k");
-        let error = client
-            .start_all((keyed("one"), keyed("five")))
-            .then(simple("two"))
-            .await
-            .unwrap_err();
-        assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
-        let error = client
-            .start_all((keyed("six"), simple("seven")))
-            .then(simple("two"))
-            .await
-            .unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "runs of `six` and `seven` start a chain together, and only that of `six` has a key, `k`: \
-             give each of them one, or none"
-        );
-        let runs = client.runs(&RunFilter::new()).await.unwrap().runs;
-        assert_eq!(runs.len(), 4, "{runs:?}");
-        // Several with a key each.
-        let all = || {
-            client
-                .start_all((keyed("six"), keyed("seven")))
-                .then(simple("two"))
-        };
-        let ids = |stages: Vec<Vec<pipeline::Run>>| -> Vec<i64> {
-            stages.iter().flatten().map(pipeline::Run::id).collect()
-        };
-        assert_eq!(ids(all().await.unwrap()), ids(all().await.unwrap()));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_stands_for_the_whole_chain() {
-    with_database(async |db| {
-        let it = Running::start(db);
-        let start = || {
-            let first = it.client.start(simple("one")).key("video-7");
-            first
-                .then((simple("two"), simple("three")))
-                .then(simple("four"))
-        };
-        let run = start().await.unwrap();
-        let ids = |run: &pipeline::Run<String>| -> Vec<i64> {
-            run.chained().iter().map(pipeline::Run::id).collect()
-        };
-        it.becomes(&run.chained()[2], "succeeded").await;
-        let again = start().await.unwrap();
-        assert_eq!(again.id(), run.id());
-        assert_eq!(ids(&again), ids(&run));
-        assert!(!again.is_fresh() && run.is_fresh());
-        let runs: i64 = sqlx::query_scalar("select count(*) from pipeline.runs")
-            .fetch_one(db.pool())
-            .await
-            .unwrap();
-        assert_eq!(runs, 4);
         it.stop().await;
     })
     .await;

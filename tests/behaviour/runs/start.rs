@@ -1,24 +1,22 @@
-//! Starting: alone, in the caller's transaction, in bulk; once for a key.
+//! Starting: alone, in the caller's transaction, in bulk.
 
-use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Client, Error, History, NewRun, Pipeline, Run, RunFilter, RunStatus};
-use serde::{Deserialize, Serialize};
+use pipeline::{Client, History, NewRun, Pipeline, RunFilter, RunStatus};
 use tests::{Database, with_database};
 
 use super::support::{Running, Told, act, eventually};
 use crate::jobs::proxy::Proxy;
 use crate::logged::Captured;
 
-fn says(name: &str, word: &str) -> Pipeline<String> {
+pub(super) fn says(name: &str, word: &str) -> Pipeline<String> {
     Pipeline::configure(name, |p| p.step("a", act(word))).unwrap()
 }
 
-fn client(db: &Database) -> Client {
+pub(super) fn client(db: &Database) -> Client {
     Client::new(db.pool().clone())
 }
 
 /// How many rows a start has left behind, of any kind.
-async fn rows(db: &Database) -> i64 {
+pub(super) async fn rows(db: &Database) -> i64 {
     sqlx::query_scalar(
         "select (select count(*) from pipeline.runs) + (select count(*) from pipeline.steps)
               + (select count(*) from pipeline.jobs) + (select count(*) from pipeline.events)
@@ -29,109 +27,8 @@ async fn rows(db: &Database) -> i64 {
     .unwrap()
 }
 
-async fn count(client: &Client) -> usize {
+pub(super) async fn count(client: &Client) -> usize {
     client.runs(&RunFilter::new()).await.unwrap().runs.len()
-}
-
-#[tokio::test]
-async fn a_key_leads_to_one_run() {
-    with_database(async |db| {
-        let client = client(db);
-        let first = client.start(says("video", "x")).key("k").await.unwrap();
-        assert!(first.is_fresh());
-        let again = client.start(says("video", "x")).key("k").await.unwrap();
-        assert_eq!((again.id(), again.is_fresh()), (first.id(), false));
-        // Of this pipeline: another has its own.
-        let other = client.start(says("audio", "x")).key("k").await.unwrap();
-        assert!(other.is_fresh() && other.id() != first.id());
-        // It can be found by it.
-        let found = async |pipeline: &str, key: &str| {
-            let found = client.run_by_key(pipeline, key).await.unwrap();
-            found.map(|run| (run.id(), run.is_fresh()))
-        };
-        assert_eq!(found("video", "k").await, Some((first.id(), false)));
-        assert_eq!(found("audio", "k").await, Some((other.id(), false)));
-        assert_eq!(found("video", "l").await, None);
-        assert_eq!(found("text", "k").await, None);
-        // Whatever became of the run.
-        first.cancel().await.unwrap();
-        let again = client.start(says("video", "x")).key("k").await.unwrap();
-        assert_eq!((again.id(), again.is_fresh()), (first.id(), false));
-
-        let error = client.start(says("video", "y")).key("k").await.unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!(
-                "run {} of `video` was started with the key `k` and other params, or with other runs \
-                 chained to it: use another key, or start the same",
-                first.id()
-            )
-        );
-        assert_eq!(count(&client).await, 2);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn the_order_of_a_params_fields_does_not_matter() {
-    with_database(async |db| {
-        /// Written in two ways.
-        #[derive(Debug, Serialize, Deserialize, Job)]
-        #[job(name = "fields")]
-        struct OneWay {
-            a: u8,
-            b: u8,
-        }
-        #[derive(Debug, Serialize, Deserialize, Job)]
-        #[job(name = "fields")]
-        struct OtherWay {
-            b: u8,
-            a: u8,
-        }
-        macro_rules! quiet {
-            ($($job:ident)*) => {$(
-                impl Perform for $job {
-                    type Input = ();
-                    type Output = ();
-                    async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
-                        Ok(())
-                    }
-                }
-            )*};
-        }
-        quiet!(OneWay OtherWay);
-        let client = client(db);
-        let one = Pipeline::configure("f", |p| p.step("s", OneWay { a: 1, b: 2 })).unwrap();
-        let other = Pipeline::configure("f", |p| p.step("s", OtherWay { b: 2, a: 1 })).unwrap();
-        let one = client.start(one).key("k").await.unwrap();
-        let other = client.start(other).key("k").await.unwrap();
-        assert_eq!((one.id(), other.is_fresh()), (other.id(), false));
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn in_one_call_a_key_leads_to_one_run_too() {
-    with_database(async |db| {
-        let client = client(db);
-        let new = |word: &str, key: &str| NewRun::new(says("video", word)).key(key);
-        let runs = [new("x", "b"), new("x", "a"), new("x", "b")];
-        let runs = client.start_many(runs).await.unwrap();
-        assert_eq!(runs[0].id(), runs[2].id());
-        let fresh: Vec<bool> = runs.iter().map(Run::is_fresh).collect();
-        assert_eq!(fresh, [true, true, false]);
-        // All of them or none.
-        let error = client
-            .start_many([new("x", "c"), new("y", "c")])
-            .await
-            .unwrap_err();
-        assert!(
-            matches!(error, Error::KeyConflict { ref key, .. } if key == "c"),
-            "{error}"
-        );
-        assert_eq!(count(&client).await, 2);
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -195,97 +92,6 @@ async fn what_is_said_of_a_chain_is_said_of_the_runs_that_come_first() {
             assert_eq!(state.actor.as_deref(), said.then_some("ada"));
         }
         assert_eq!(stages[0][0].events().await.unwrap(), []);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_conflict_of_keys_leaves_nothing_in_your_transaction() {
-    with_database(async |db| {
-        let client = client(db);
-        let new = |name: &str, word: &str| NewRun::new(says(name, word)).key("k");
-        client.start(new("video", "x")).await.unwrap();
-        let before = rows(db).await;
-        let mut tx = db.pool().begin().await.unwrap();
-        // The other is of another graph: it has been written when the conflict is found.
-        let both = [new("audio", "x"), new("video", "y")];
-        let error = client.start_many_in(&mut tx, both).await.unwrap_err();
-        assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
-        let kept = client.start_in(&mut tx, says("text", "x")).await.unwrap();
-        tx.commit().await.unwrap();
-        assert!(kept.status().await.is_ok());
-        assert_eq!(count(&client).await, 2);
-        // Of `text`: a graph, a node, a run, a step, a job and an event.
-        assert_eq!(rows(db).await, before + 6);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn many_at_once_with_one_key_start_one_run() {
-    with_database(async |db| {
-        let client = client(db);
-        let starts = (0..40).map(|n| {
-            let client = client.clone();
-            // Some in bulk, with keys in either order.
-            tokio::spawn(async move {
-                let new = |key: &str| NewRun::new(says("video", "x")).key(key);
-                match n % 3 {
-                    0 => vec![client.start(new("k1")).await.unwrap()],
-                    1 => client.start_many([new("k1"), new("k2")]).await.unwrap(),
-                    _ => client.start_many([new("k2"), new("k1")]).await.unwrap(),
-                }
-            })
-        });
-        let starts: Vec<_> = starts.collect();
-        let mut fresh = 0;
-        for start in starts {
-            let runs = start.await.unwrap();
-            fresh += runs.iter().filter(|run| run.is_fresh()).count();
-        }
-        assert_eq!((fresh, count(&client).await), (2, 2));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_in_an_open_transaction_is_waited_for() {
-    with_database(async |db| {
-        let client = client(db);
-        // The graph is there: it is the key that is waited for.
-        client.start(says("video", "x")).await.unwrap();
-        for rolls_back in [true, false] {
-            let key = if rolls_back { "back" } else { "forth" };
-            let mut tx = db.pool().begin().await.unwrap();
-            let first = client
-                .start_in(&mut tx, says("video", "x"))
-                .key(key)
-                .await
-                .unwrap();
-            let second = tokio::spawn({
-                let client = client.clone();
-                async move { client.start(says("video", "x")).key(key).await.unwrap() }
-            });
-            eventually("the second waits for the first", async || {
-                let waits: bool = sqlx::query_scalar(
-                    "select exists (select from pg_stat_activity
-                     where datname = current_database() and wait_event_type = 'Lock')",
-                )
-                .fetch_one(db.pool())
-                .await
-                .unwrap();
-                waits.then_some(())
-            })
-            .await;
-            if rolls_back {
-                tx.rollback().await.unwrap();
-            } else {
-                tx.commit().await.unwrap();
-            }
-            let second = second.await.unwrap();
-            assert_eq!(second.is_fresh(), rolls_back);
-            assert_eq!(second.id() != first.id(), rolls_back);
-        }
     })
     .await;
 }
