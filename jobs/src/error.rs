@@ -247,8 +247,8 @@ pub enum Error {
 
     /// There is no such batch.
     #[error(
-        "there is no batch {batch} in this database: batches are kept, so it is one of another \
-         database, or somebody has deleted its row; begin another one"
+        "there is no batch {batch} in this database: it finished long ago and was pruned, or it is one of \
+         another database; begin another one"
     )]
     NoBatch {
         /// The batch's id.

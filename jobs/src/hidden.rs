@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde_json::error::Category;
+use serde_path_to_error::Segment;
 
 /// Data of so many bytes, as `Debug` shows it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,6 +55,39 @@ pub fn reason(error: &serde_json::Error) -> String {
         0 => said,
         _ => format!("{said} (line {line}, column {column})"),
     }
+}
+
+/// Where a JSON text does not decode. Keys that cannot be the names of fields are data, and shown as `*`;
+/// so is one that no field has.
+pub fn place(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let is_field = |key: &str| {
+        let rest = key.strip_prefix(|first: char| first.is_ascii_alphabetic() || first == '_');
+        let is_in_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        key.len() <= 64 && rest.is_some_and(|rest| rest.chars().all(is_in_name))
+    };
+    let segments: Vec<&Segment> = error.path().iter().collect();
+    let is_unknown = error.inner().to_string().starts_with("unknown field");
+    let mut place = String::new();
+    for (at, segment) in segments.iter().enumerate() {
+        let is_last = at + 1 == segments.len();
+        let key = match segment {
+            Segment::Seq { index } => {
+                place.push_str(&format!("[{index}]"));
+                continue;
+            }
+            Segment::Map { key } if is_field(key) && !(is_last && is_unknown) => key,
+            Segment::Enum { variant } => variant,
+            Segment::Map { .. } | Segment::Unknown => "*",
+        };
+        if !place.is_empty() {
+            place.push('.');
+        }
+        place.push_str(key);
+    }
+    if place.is_empty() {
+        place.push('.');
+    }
+    place
 }
 
 /// Of a text that is not one of serde's own, nothing is known, and so nothing is kept.
@@ -113,6 +147,27 @@ mod tests {
     fn said<T: DeserializeOwned>(json: &str) -> String {
         let error = serde_json::from_str::<T>(json).map(|_| ()).err();
         error.map_or_else(String::new, |error| reason(&error))
+    }
+
+    fn at<T: DeserializeOwned>(json: &str) -> String {
+        let mut from = serde_json::Deserializer::from_str(json);
+        let error = serde_path_to_error::deserialize::<_, T>(&mut from).map(|_| ());
+        error.err().map_or_else(String::new, |error| place(&error))
+    }
+
+    #[test]
+    fn a_place_names_fields_and_no_keys_that_are_data() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code, reason = "only decoded")]
+        struct Order {
+            items: Vec<HashMap<String, u8>>,
+        }
+        assert_eq!(at::<Order>(r#"{"items": [{"a@b.c": "x"}]}"#), "items[0].*");
+        assert_eq!(at::<Order>(r#"{"items": [{"7": "x"}]}"#), "items[0].*");
+        assert_eq!(at::<Order>(r#"{"items": 7}"#), "items");
+        assert_eq!(at::<Order>(r#"{"secret": 1}"#), "*");
+        assert_eq!(at::<u8>(r#""x""#), ".");
     }
 
     #[derive(Debug, Deserialize)]

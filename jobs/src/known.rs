@@ -12,6 +12,9 @@ use sqlx::PgPool;
 const BELIEVED: Duration = Duration::from_secs(10);
 /// So long is a warning not repeated.
 const QUIET: Duration = Duration::from_secs(60);
+/// Of a job type, so many queues are asked about in that time, and no more: there may be one for each
+/// customer.
+const QUEUES: usize = 32;
 /// A worker of the same process may be about to register.
 const BREATH: Duration = Duration::from_secs(1);
 
@@ -139,21 +142,27 @@ fn note(
     time: Duration,
 ) -> Option<Asked> {
     let now = Instant::now();
-    let of_kind = match asked.get_mut(wanted.kind) {
-        Some(of_kind) => of_kind,
-        None => asked.entry(wanted.kind.to_owned()).or_default(),
-    };
+    if let Some(of_kind) = asked.get_mut(wanted.kind) {
+        let lately = |known: &Asked| known.until > now;
+        if of_kind
+            .iter()
+            .any(|known| known.is(wanted) && lately(known))
+        {
+            return None;
+        }
+        of_kind.retain(lately);
+        if of_kind.len() >= QUEUES {
+            return None;
+        }
+    }
     let fresh = Asked {
         kind: wanted.kind.to_owned(),
         queue: wanted.queue.to_owned(),
         is_step: wanted.is_step,
         until: now + time,
     };
-    match of_kind.iter_mut().find(|known| known.is(wanted)) {
-        Some(known) if known.until > now => return None,
-        Some(known) => known.until = fresh.until,
-        None => of_kind.push(fresh.clone()),
-    }
+    let of_kind = asked.entry(fresh.kind.clone()).or_default();
+    of_kind.push(fresh.clone());
     Some(fresh)
 }
 

@@ -246,7 +246,7 @@ fn undecodable(
     what: &str,
     error: &serde_path_to_error::Error<serde_json::Error>,
 ) -> JobError {
-    let path = error.path().to_string();
+    let path = hidden::place(error);
     let message = format!(
         "the {what} of `{kind}` cannot be decoded at `{path}`: {}; let the type take what is \
          stored, then retry the job, or reopen its run",

@@ -201,13 +201,18 @@ async fn turn(
                 groups.push(ends.into_iter().map(again).collect());
             }
             Err(Refused::Error(error)) => match Trouble::of(&error) {
+                Trouble::Server | Trouble::TooLong if shared.gives_up() && !ends.is_empty() => {
+                    let count = ends.len();
+                    tracing::error!(%error, count, "ends are left to those who take over");
+                    shared.committed(count);
+                }
                 // A claim alone: the queue's data is at fault. The poll asks again.
                 Trouble::Data if ends.is_empty() => {
                     tracing::error!(%error, "nothing can be claimed");
                     reserved.clear();
                 }
                 // No end answers for a claim that rode with it.
-                Trouble::Data | Trouble::TooLong if !reserved.is_empty() => {
+                Trouble::Data | Trouble::TooLong if !reserved.is_empty() && !ends.is_empty() => {
                     give_up(shared, &mut reserved);
                     groups.push(ends);
                 }
@@ -226,11 +231,6 @@ async fn turn(
                 Trouble::Conflict => {
                     tracing::debug!(%error, "a turn is tried again");
                     groups.push(ends);
-                }
-                Trouble::Server | Trouble::TooLong if shared.gives_up() => {
-                    let count = ends.len();
-                    tracing::error!(%error, count, "ends are left to those who take over");
-                    shared.committed(count);
                 }
                 Trouble::Server | Trouble::TooLong => {
                     tracing::warn!(%error, "a turn could not be committed; it is tried again");

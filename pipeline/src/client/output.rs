@@ -131,7 +131,7 @@ impl Outputs {
         shape: Option<&Shape>,
         error: &serde_path_to_error::Error<serde_json::Error>,
     ) -> Error {
-        let path = error.path().to_string();
+        let path = jobs::hidden::place(error);
         let culprit = shape.and_then(|shape| find(shape, error.path().iter()));
         let (step, path) = match culprit.and_then(|(at, way)| Some((self.steps.get(at)?, way))) {
             Some((step, way)) => {

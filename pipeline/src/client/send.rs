@@ -126,9 +126,10 @@ fn chain_hash(stages: &[Vec<NewRun>]) -> Vec<u8> {
     for stage in stages.iter().filter(|stage| !stage.is_empty()) {
         hash.update((stage.len() as u64).to_le_bytes());
         for run in stage {
-            let name = run.pipeline.name();
-            hash.update((name.len() as u64).to_le_bytes());
-            hash.update(name);
+            for text in [run.pipeline.name(), run.key.as_deref().unwrap_or_default()] {
+                hash.update((text.len() as u64).to_le_bytes());
+                hash.update(text);
+            }
             hash.update(run.params_hash());
         }
     }
@@ -326,6 +327,7 @@ async fn insert(
                 .fetch_optional(&mut *connection)
                 .await?
                 .flatten();
+            let there = there.filter(|there| there.len() == rest.len());
             let there = there.ok_or(Error::NoRun(run))?;
             for (at, run) in rest.iter_mut().zip(there) {
                 *at = (run, Some(true));
@@ -345,7 +347,7 @@ async fn insert(
         sqlx::query_file!("src/sql/chain.sql", &ups, &downs)
             .execute(&mut *connection)
             .await?;
-        if plan.has_keys {
+        if plan.has_keys && !plan.rest.is_empty() {
             sqlx::query_file!("src/sql/set_chained.sql", &ids[..first], &ids[first..])
                 .execute(&mut *connection)
                 .await?;

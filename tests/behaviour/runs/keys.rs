@@ -254,16 +254,40 @@ async fn a_key_stands_for_this_chain_and_no_other() {
         );
         let runs = client.runs(&RunFilter::new()).await.unwrap().runs;
         assert_eq!(runs.len(), 4, "{runs:?}");
+        // Nothing chained is no chain, and changes nothing about one that is there.
+        let nothing = Vec::<Pipeline<String>>::new;
+        let alone = client.start(one("eight")).key("k").then(nothing());
+        let alone = alone.await.unwrap();
+        let again = client.start(one("eight")).key("k").await.unwrap();
+        assert_eq!((again.id(), again.is_fresh()), (alone.id(), false));
+        let mut connection = db.pool().acquire().await.unwrap();
+        let error = client.start_in(&mut connection, one("one")).key("k");
+        let error = error.then(nothing()).await.unwrap_err();
+        assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
+        drop(connection);
+        let again = start().then(one("two")).await.unwrap();
+        assert_eq!((again.id(), ids(&again)), (run.id(), ids(&run)));
         // Several with a key each.
         let all = || {
             client
                 .start_all((keyed("six"), keyed("seven")))
                 .then(one("two"))
         };
-        let ids = |stages: Vec<Vec<pipeline::Run>>| -> Vec<i64> {
+        let of_stages = |stages: Vec<Vec<pipeline::Run>>| -> Vec<i64> {
             stages.iter().flatten().map(pipeline::Run::id).collect()
         };
-        assert_eq!(ids(all().await.unwrap()), ids(all().await.unwrap()));
+        assert_eq!(of_stages(all().await.unwrap()), of_stages(all().await.unwrap()));
+        // Each key is of a chain like this one, and no chain has both.
+        let pair = |one: &str, other: &str| {
+            let new = |key: &str| NewRun::new(says("nine", "x")).key(key);
+            client
+                .start_all((new(one), new(other)))
+                .then(says("ten", "x"))
+        };
+        pair("1", "2").await.unwrap();
+        pair("3", "4").await.unwrap();
+        let error = pair("1", "3").await.unwrap_err();
+        assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
     })
     .await;
 }
