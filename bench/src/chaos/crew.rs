@@ -120,6 +120,13 @@ impl Crew {
         Ok(())
     }
 
+    /// Lets a worker go in good order, and has another take its place.
+    pub(super) async fn relieve(&mut self, at: usize) -> Result<()> {
+        drop(self.workers[at].stdin.take());
+        let next = self.start_worker()?;
+        in_good_order(&mut std::mem::replace(&mut self.workers[at], next)).await
+    }
+
     /// Stops Postgres as a crash would, and starts it again. Blocks.
     pub(super) fn crash_and_restart(&mut self) -> Result<()> {
         let cluster = self.server.cluster_mut().ok_or("no private cluster")?;
@@ -132,10 +139,7 @@ impl Crew {
             drop(worker.stdin.take());
         }
         for mut worker in self.workers.drain(..) {
-            let status = tokio::time::timeout(Duration::from_secs(60), worker.wait()).await??;
-            if !status.success() {
-                return Err(format!("a worker failed: {status}").into());
-            }
+            in_good_order(&mut worker).await?;
         }
         Ok(())
     }
@@ -161,6 +165,14 @@ impl Crew {
             .ok_or("the worker has ended by itself")?;
         Ok(kill_process(pid, signal)?)
     }
+}
+
+async fn in_good_order(worker: &mut Child) -> Result<()> {
+    let status = tokio::time::timeout(Duration::from_secs(60), worker.wait()).await??;
+    if !status.success() {
+        return Err(format!("a worker failed: {status}").into());
+    }
+    Ok(())
 }
 
 async fn at_work(pool: &PgPool) -> Result<i64> {

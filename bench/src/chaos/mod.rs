@@ -46,6 +46,15 @@ pub(crate) enum Chaos {
         #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..))]
         kills: u64,
     },
+    /// The same diamonds under workers that are stopped in good order, as a deployment does it: that costs
+    /// no attempt.
+    Stops {
+        #[arg(long, default_value_t = 500)]
+        runs: u64,
+        /// How many workers are stopped at least: the runs are started in as many shares.
+        #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..))]
+        stops: u64,
+    },
     /// The same with chains of four runs, in which steps fail and callbacks fire.
     Chains {
         #[arg(long, default_value_t = 200)]
@@ -59,6 +68,15 @@ pub(crate) enum Chaos {
     },
 }
 
+/// What falls on a worker that has runs under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blow {
+    /// SIGKILL.
+    Kill,
+    /// It is asked to stop, and waited for.
+    Stop,
+}
+
 /// How long a worker stays stopped: longer than its leases.
 const STOPPED: Duration = Duration::from_secs(3);
 
@@ -66,7 +84,8 @@ pub(crate) async fn run(chaos: Chaos) -> Result<()> {
     match chaos {
         Chaos::Jobs { jobs, kills } => kill_workers(jobs, kills).await,
         Chaos::Postgres { jobs, crashes } => crash_postgres(jobs, crashes).await,
-        Chaos::Diamonds { runs, kills } => runs::diamonds(runs, kills).await,
+        Chaos::Diamonds { runs, kills } => runs::diamonds(runs, kills, Blow::Kill).await,
+        Chaos::Stops { runs, stops } => runs::diamonds(runs, stops, Blow::Stop).await,
         Chaos::Chains {
             chains,
             kills,

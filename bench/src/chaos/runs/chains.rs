@@ -10,7 +10,7 @@ use sqlx::PgPool;
 
 use drawn::{CALLBACKS, Drawn, Link};
 
-use super::{Storm, crew};
+use super::{Blow, Storm, crew};
 use crate::frame::Result;
 
 pub(in super::super) async fn chains(chains: u64, kills: u64, seed: u64) -> Result<()> {
@@ -18,7 +18,7 @@ pub(in super::super) async fn chains(chains: u64, kills: u64, seed: u64) -> Resu
     let client = Client::new(crew.pool().clone());
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut links: Vec<Link> = Vec::new();
-    let storm = Storm::over(crew, chains, kills, async |count| {
+    let storm = Storm::over(crew, Blow::Kill, chains, kills, async |count| {
         for _ in 0..count {
             let drawn: [Drawn; 4] = std::array::from_fn(|_| Drawn::new(&mut rng));
             let [a, b, c, d] = &drawn;

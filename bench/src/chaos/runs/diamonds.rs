@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use pipeline::{Client, Invalid, Pipeline};
 
 use super::steps::{Join, Side, Source};
-use super::{Storm, crew};
+use super::{Blow, Storm, crew};
 use crate::frame::Result;
 
 const SIDES: i64 = 10;
@@ -24,11 +24,11 @@ fn sum(number: i64) -> i64 {
     (0..SIDES).map(|side| number + side).sum()
 }
 
-pub(in super::super) async fn diamonds(runs: u64, kills: u64) -> Result<()> {
+pub(in super::super) async fn diamonds(runs: u64, blows: u64, blow: Blow) -> Result<()> {
     let crew = crew().await?;
     let client = Client::new(crew.pool().clone());
     let mut numbers: HashMap<i64, i64> = HashMap::new();
-    let storm = Storm::over(crew, runs, kills, async |count| {
+    let storm = Storm::over(crew, blow, runs, blows, async |count| {
         let first = numbers.len() as i64;
         let share = first..first + count.cast_signed();
         let pipelines = share.clone().map(diamond).collect::<Result<Vec<_>, _>>()?;
@@ -73,7 +73,11 @@ pub(in super::super) async fn diamonds(runs: u64, kills: u64) -> Result<()> {
     .fetch_all(storm.crew.pool())
     .await?;
     violations.extend(failed);
+    let name = match blow {
+        Blow::Kill => "chaos/diamonds",
+        Blow::Stop => "chaos/stops",
+    };
     storm
-        .close("chaos/diamonds", &format!("{runs} diamonds"), violations)
+        .close(name, &format!("{runs} diamonds"), violations)
         .await
 }

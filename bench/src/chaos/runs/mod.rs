@@ -18,7 +18,7 @@ use record::Tally;
 pub(super) use steps::{RUNS, work};
 
 use super::crew::Crew;
-use super::{close, moment, share};
+use super::{Blow, close, moment, share};
 use crate::frame::Result;
 
 const WORKERS: usize = 2;
@@ -28,20 +28,22 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// What was done to the workers.
 struct Storm {
     crew: Crew,
+    blow: Blow,
     began: Instant,
-    kills: u64,
-    /// Kills that fell on a worker with something under way.
+    blows: u64,
+    /// Those that fell on a worker with something under way.
     hits: u64,
     ended: bool,
 }
 
 impl Storm {
-    /// Starts `items` in as many shares as there are to be kills at least, and kills on until all is
+    /// Starts `items` in as many shares as there are to be blows at least, and strikes on until all is
     /// over.
     async fn over(
         mut crew: Crew,
+        blow: Blow,
         items: u64,
-        kills: u64,
+        blows: u64,
         mut start: impl AsyncFnMut(u64) -> Result<()>,
     ) -> Result<Self> {
         let began = Instant::now();
@@ -49,8 +51,8 @@ impl Storm {
         let mut last_start = began;
         let ended = loop {
             let round = Instant::now();
-            if at < kills {
-                start(share(items, at, kills)).await?;
+            if at < blows {
+                start(share(items, at, blows)).await?;
                 last_start = Instant::now();
             } else if !is_busy(&crew).await? {
                 break true;
@@ -60,15 +62,19 @@ impl Storm {
             moment(50, 250).await;
             let victim = crew.any_worker(None);
             hits += u64::from(crew.under_way(victim).await? > 0);
-            crew.kill_and_replace(victim).await?;
+            match blow {
+                Blow::Kill => crew.kill_and_replace(victim).await?,
+                Blow::Stop => crew.relieve(victim).await?,
+            }
             at += 1;
             tokio::time::sleep(Duration::from_secs(1).saturating_sub(round.elapsed())).await;
         };
         crew.dismiss().await?;
         Ok(Self {
             crew,
+            blow,
             began,
-            kills: at,
+            blows: at,
             hits,
             ended,
         })
@@ -82,12 +88,22 @@ impl Storm {
         if !self.ended {
             violations.push(format!("not all has ended {LIMIT:?} after the last start"));
         }
-        if self.hits == 0 || tally.lost == 0 {
+        let (done, in_vain) = match self.blow {
+            Blow::Kill => ("killed", tally.lost == 0),
+            Blow::Stop => ("stopped", false),
+        };
+        if self.hits == 0 || in_vain {
             violations.push("no blow has hit anything: nothing was put to the proof".to_owned());
         }
-        let Self { kills, hits, .. } = self;
+        if self.blow == Blow::Stop && tally.lost > 0 {
+            violations.push(format!(
+                "{} attempts were lost, and nobody died",
+                tally.lost
+            ));
+        }
+        let Self { blows, hits, .. } = self;
         println!(
-            "{what}: {kills} workers killed, {hits} of them with steps under way, of {WORKERS} with {} \
+            "{what}: {blows} workers {done}, {hits} of them with steps under way, of {WORKERS} with {} \
              slots each, in {:.1} s",
             steps::SLOTS,
             self.began.elapsed().as_secs_f64()
