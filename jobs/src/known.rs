@@ -67,7 +67,7 @@ impl Known {
         for wanted in wanted {
             // Of many, most are like the one before.
             if last.replace(wanted) != Some(wanted) {
-                fresh.extend(note(&mut asked, wanted, BELIEVED));
+                fresh.extend(note(&mut asked, wanted));
             }
         }
         drop(asked);
@@ -136,11 +136,7 @@ impl Known {
 }
 
 /// Notes that it is asked about now; `None` where it was lately.
-fn note(
-    asked: &mut HashMap<String, Vec<Asked>>,
-    wanted: Wanted<'_>,
-    time: Duration,
-) -> Option<Asked> {
+fn note(asked: &mut HashMap<String, Vec<Asked>>, wanted: Wanted<'_>) -> Option<Asked> {
     let now = Instant::now();
     if let Some(of_kind) = asked.get_mut(wanted.kind) {
         let lately = |known: &Asked| known.until > now;
@@ -159,7 +155,7 @@ fn note(
         kind: wanted.kind.to_owned(),
         queue: wanted.queue.to_owned(),
         is_step: wanted.is_step,
-        until: now + time,
+        until: now + BELIEVED,
     };
     let of_kind = asked.entry(fresh.kind.clone()).or_default();
     of_kind.push(fresh.clone());

@@ -477,15 +477,15 @@ async fn bring_home(shared: &Shared) {
     };
     let began = Instant::now();
     loop {
-        let has_ended = began.elapsed() >= shared.settings.grace;
+        let grace_is_over = began.elapsed() >= shared.settings.grace;
         drop(shared.inbox.drain());
         for control in controls() {
             control.ask_to_stop();
-            if has_ended {
+            if grace_is_over {
                 control.kill(Why::Shutdown);
             }
         }
-        let is_home = has_ended || shared.lines.iter().all(Line::is_idle);
+        let is_home = grace_is_over || shared.lines.iter().all(Line::is_idle);
         if is_home && shared.alive.lock().is_empty() {
             return;
         }

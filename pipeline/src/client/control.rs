@@ -9,7 +9,7 @@ use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::Run;
 use super::send::copy;
-use crate::coordinator::{REQUESTS, news};
+use crate::coordinator::{REQUESTS, is_in_the_way, news};
 use crate::{Error, Result};
 
 /// How long it is tried to lock a run that others hold.
@@ -148,12 +148,6 @@ pub(super) async fn tell(pool: &PgPool, queues: &[String], news: Vec<News>, requ
     if let Err(error) = told {
         tracing::debug!(%error, "nobody was told; they will find it");
     }
-}
-
-/// Whether another transaction was in the way, and the same may be tried again.
-fn is_in_the_way(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    matches!(code.as_deref(), Some("40001" | "40P01" | "55P03"))
 }
 
 /// Leaves a request for the workers.

@@ -57,16 +57,22 @@ fn add(settled: &mut Settled, more: Settled) {
 /// and it is tried again the next time.
 fn one_of_many(outcome: Result<Settled, sqlx::Error>, run: i64) -> Result<Settled, sqlx::Error> {
     match outcome {
+        Err(error) if is_in_the_way(&error) => {
+            tracing::debug!(run.id = run, %error, "somebody else holds what a run leads to");
+            Ok(Settled::default())
+        }
         Err(sqlx::Error::Database(error)) => {
-            if error.code().as_deref() == Some("55P03") {
-                tracing::debug!(run.id = run, "somebody else holds what a run leads to");
-            } else {
-                tracing::error!(run.id = run, %error, "what is asked of a run cannot be done");
-            }
+            tracing::error!(run.id = run, %error, "what is asked of a run cannot be done");
             Ok(Settled::default())
         }
         outcome => outcome,
     }
+}
+
+/// Whether another transaction was in the way, and the same may be tried again.
+pub(crate) fn is_in_the_way(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    matches!(code.as_deref(), Some("40001" | "40P01" | "55P03"))
 }
 
 /// Takes up what was requested, each in a transaction of its own. What concerns a run that somebody

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use jobs::seams::{Came, Claimed, End, LoadInput, News, Offer, Settle, Settled};
 use sqlx::PgConnection;
 
-pub(crate) use errands::{Errands, REQUESTS, take_up};
+pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up};
 pub(crate) use input::shaped;
 pub(crate) use reconcile::{EVERY, Reconciler};
 pub(crate) use store::{kind_name, store};
