@@ -1,13 +1,16 @@
--- Ends attempts. What each came to is in p_verbs:
+-- Ends attempts. What each came to is in p_ends:
 --   0 succeeded  1 retry  2 fail  3 discard  4 snooze  5 hand back  6 type unknown  7 lease lost
--- Fenced: an attempt whose token the row no longer bears changes nothing, and its position is in
--- `stale`; `failed` are those that came to an end for good without success, with what is said of
--- them in `classes` and `messages`. The caller sorts by id. Of a step (an even id) no row is kept that
--- succeeded, and its failed attempts stay: they are its history.
+-- Positions in the arrays come back in
+--   stale   the row is gone or bears another token: nothing was changed
+--   held    another transaction has locked the row: nothing was changed, send the end again
+--   failed  the job failed for good; `classes`, `messages`, `kinds` and `keys` say why and what it was
+-- Never waits for a lock. The caller sorts by id. A step (an even id) that succeeded keeps no row, whatever
+-- p_keep says; the attempts of a step stay, because they are its history.
 create function pipeline.end_v1(
-    p_ids bigint[], p_tokens bigint[], p_verbs smallint[], p_waits bigint[],
+    p_ids bigint[], p_tokens bigint[], p_ends smallint[], p_waits bigint[],
     p_classes text[], p_messages text[], p_keep boolean, p_unknown_ms bigint,
-    out stale integer[], out failed integer[], out classes text[], out messages text[], out xid text
+    out stale integer[], out held integer[], out failed integer[], out classes text[], out messages text[],
+    out kinds text[], out keys text[]
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -16,34 +19,62 @@ set plan_cache_mode to force_generic_plan
 as $$
 declare
     v_now timestamptz := pipeline.now();
-    v_ended integer[];
-    v_other integer[];
-    v_plain boolean := not p_keep and 0 = all (p_verbs);
+    v_locked integer[];         -- positions whose rows are locked by this transaction
+    v_moved integer[];
     v_retried bigint[];
 begin
-    if not v_plain and 0 = any (p_verbs) then
-        -- Two statements below: whoever ends the same jobs otherwise must meet us in one direction.
-        perform from pipeline.jobs j where j.id = any (p_ids) order by j.id for update;
-    end if;
-    with gone as (
-        delete from pipeline.jobs j
-        using unnest(p_ids, p_tokens, p_verbs) with ordinality as e (id, token, verb, ord)
-        where e.verb = 0 and (not p_keep or e.id % 2 = 0) and j.id = e.id and j.token = e.token
-        returning e.ord::integer, j.id, j.attempt
+    with locked as materialized (
+        select e.ord::integer as ord
+        from unnest(p_ids, p_tokens) with ordinality as e (id, token, ord)
+        join pipeline.jobs j on j.id = e.id and j.token = e.token
+        for update of j skip locked
     )
-    select coalesce(array_agg(gone.ord), '{}'),
-           array_agg(gone.id) filter (where gone.attempt > 1 and gone.id % 2 = 1)
-    into v_ended, v_retried from gone;
-    -- What is gone leaves no history of its failures behind.
-    if v_retried is not null then
-        delete from pipeline.attempts where job = any (v_retried);
+    select coalesce(array_agg(locked.ord), '{}') into v_locked from locked;
+    if cardinality(v_locked) < cardinality(p_ids) then
+        select array_agg(e.ord) filter (where j.id is null),
+               array_agg(e.ord) filter (where j.id is not null)
+        into stale, held
+        from (
+            select e.id, e.token, e.ord::integer as ord
+            from unnest(p_ids, p_tokens) with ordinality as e (id, token, ord)
+            where e.ord <> all (v_locked)
+        ) as e
+        left join pipeline.jobs j on j.id = e.id and j.token = e.token;
+        -- From here on only rows that are locked, by the same names; `v_locked` has their positions.
+        select array_agg(e.id order by e.ord), array_agg(e.token order by e.ord),
+               array_agg(e.kind order by e.ord), array_agg(e.wait order by e.ord),
+               array_agg(e.class order by e.ord), array_agg(e.message order by e.ord),
+               array_agg(e.ord::integer order by e.ord)
+        into p_ids, p_tokens, p_ends, p_waits, p_classes, p_messages, v_locked
+        from unnest(p_ids, p_tokens, p_ends, p_waits, p_classes, p_messages) with ordinality
+             as e (id, token, kind, wait, class, message, ord)
+        where e.ord = any (v_locked);
+        if p_ids is null then
+            return;
+        end if;
+    else
+        v_locked := null;       -- all: positions are as given
     end if;
 
-    if not v_plain then
+    if 0 = any (p_ends) then
+        with gone as (
+            delete from pipeline.jobs j
+            using unnest(p_ids, p_ends) as e (id, kind)
+            where e.kind = 0 and (not p_keep or e.id % 2 = 0) and j.id = e.id
+            returning j.id, j.attempt
+        )
+        select array_agg(gone.id) into v_retried from gone where gone.attempt > 1 and gone.id % 2 = 1;
+        -- A job that succeeded leaves no history of its failures behind.
+        if v_retried is not null then
+            delete from pipeline.attempts where job = any (v_retried);
+        end if;
+    end if;
+
+    if p_keep or 0 <> any (p_ends) then
         with e as (
-            select * from unnest(p_ids, p_tokens, p_verbs, p_waits, p_classes, p_messages)
-                with ordinality as e (id, token, verb, wait, class, message, ord)
-            where e.verb <> 0 or p_keep and e.id % 2 = 1
+            select * from unnest(p_ids, p_tokens, p_ends, p_waits, p_classes, p_messages)
+                with ordinality as e (id, token, kind, wait, class, message, ord)
+            where e.kind <> 0 or p_keep and e.id % 2 = 1
         ), moved as (
             update pipeline.jobs j
             set status = next.status::pipeline.job_status,
@@ -52,16 +83,15 @@ begin
                 run_at = v_now + next.wait * interval '1 ms',
                 attempt = j.attempt - next.refund,
                 ended_at = case when next.status in ('succeeded', 'failed', 'discarded') then v_now end,
-                unknown_since = case when e.verb = 6 then coalesce(j.unknown_since, v_now) end,
+                unknown_since = case when e.kind = 6 then coalesce(j.unknown_since, v_now) end,
                 error_class = coalesce(next.class, j.error_class),
                 error_message = coalesce(next.message, j.error_message)
             from e
-            cross join lateral pipeline.next_state_v1(e.verb, e.wait, e.class, e.message, e.id,
+            cross join lateral pipeline.next_state_v1(e.kind, e.wait, e.class, e.message, e.id,
                                                       v_now, p_unknown_ms) as next
-            where j.id = e.id and j.token = e.token
-              and (e.verb <> 7 or j.lease_until < v_now)
+            where j.id = e.id and (e.kind <> 7 or j.lease_until < v_now)
             returning e.ord::integer, j.id, e.token, j.attempt, j.worker, next.status as came_to,
-                      next.class, next.message, next.refund
+                      next.class, next.message, next.refund, j.kind, j.unique_key
         ), kept as (
             insert into pipeline.attempts (job, token, attempt, worker, outcome, error_class,
                                            error_message, ended_at)
@@ -70,24 +100,29 @@ begin
                    moved.class, moved.message, v_now
             from moved where moved.refund = 0 and moved.came_to <> 'succeeded'
         )
-        select coalesce(array_agg(moved.ord), '{}'),
-               array_agg(moved.ord) filter (where moved.came_to in ('failed', 'discarded')),
+        select array_agg(moved.ord) filter (where moved.came_to in ('failed', 'discarded')),
                array_agg(moved.class) filter (where moved.came_to in ('failed', 'discarded')),
-               array_agg(moved.message) filter (where moved.came_to in ('failed', 'discarded'))
-        into v_other, failed, classes, messages from moved;
-        v_ended := v_ended || v_other;
+               array_agg(moved.message) filter (where moved.came_to in ('failed', 'discarded')),
+               array_agg(moved.kind) filter (where moved.came_to in ('failed', 'discarded')),
+               array_agg(moved.unique_key) filter (where moved.came_to in ('failed', 'discarded')),
+               coalesce(array_agg(moved.ord), '{}')
+        into failed, classes, messages, kinds, keys, v_moved from moved;
+        if v_locked is not null then
+            select array_agg(v_locked[f.ord] order by f.place) into failed
+            from unnest(failed) with ordinality as f (ord, place);
+        end if;
+        -- A lease that was renewed after all is not lost.
+        if 7 = any (p_ends) then
+            select stale || array_agg(coalesce(v_locked[e.ord], e.ord::integer)) into stale
+            from unnest(p_ends) with ordinality as e (kind, ord)
+            where e.kind = 7 and e.ord <> all (v_moved);
+        end if;
     end if;
-
-    if cardinality(v_ended) < cardinality(p_ids) then
-        select array_agg(ord) into stale
-        from generate_series(1, cardinality(p_ids)) as ord where ord <> all (v_ended);
-    end if;
-    xid := pg_current_xact_id()::text;
 end $$;
 
--- What a job's row becomes when an attempt ends in this way.
+-- Returns what a job's row becomes when an attempt ends in this way.
 create function pipeline.next_state_v1(
-    p_verb smallint, p_wait bigint, p_class text, p_message text, p_id bigint,
+    p_end smallint, p_wait bigint, p_class text, p_message text, p_id bigint,
     p_now timestamptz, p_unknown_ms bigint,
     out status text, out wait bigint, out refund smallint, out class text, out message text
 )
@@ -97,14 +132,14 @@ declare
     v_known timestamptz;
 begin
     wait := greatest(p_wait, 0);
-    refund := case when p_verb in (4, 5, 6) then 1 else 0 end;
+    refund := case when p_end in (4, 5, 6) then 1 else 0 end;
     class := p_class;
     message := p_message;
-    status := case p_verb
+    status := case p_end
         when 0 then 'succeeded' when 2 then 'failed' when 3 then 'discarded'
         else case when wait > 0 then 'later' else 'ready' end
     end;
-    if p_verb = 6 then
+    if p_end = 6 then
         select j.kind, coalesce(j.unknown_since, p_now) as since into v_job
         from pipeline.jobs j where j.id = p_id;
         select greatest(v_job.since, max(w.seen_at)) into v_known
@@ -117,11 +152,11 @@ begin
                               'with a worker, then %s', v_job.kind, v_known,
                               case when p_id % 2 = 0 then 'reopen the run' else 'retry the job' end);
         else
-            -- The longer nobody knows it, the rarer it is asked about.
+            -- The longer no worker knows the type, the more rarely the job is tried.
             wait := least(greatest(extract(epoch from p_now - v_job.since) * 500, 250), 30000);
             status := 'later';
         end if;
-    elsif p_verb = 7 then
+    elsif p_end = 7 then
         select j.attempt, j.attempts, j.worker into v_job from pipeline.jobs j where j.id = p_id;
         class := 'WorkerDied';
         message := format('the worker that ran attempt %s (worker %s) did not renew its lease: it died, '

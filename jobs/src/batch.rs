@@ -1,12 +1,8 @@
 //! Batches: jobs that finish as one, with one job that is enqueued when they have.
 
-use std::collections::{BTreeMap, HashSet};
-
-use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
-use crate::engine::{Came, End, Offer, Settle, Settled};
 use crate::enqueue::{Columns, Enqueued, IntoNewJob, NewJob, insert, not_encodable};
 use crate::{Client, Error, Perform, Result};
 
@@ -161,8 +157,9 @@ async fn wake(connection: &mut PgConnection, queues: Option<Vec<String>>) -> Res
     let queues = queues.unwrap_or_default();
     if !queues.is_empty() {
         sqlx::query!(
-            "select pg_notify('pipeline_jobs', queue) from unnest($1::text[]) as queue",
-            &queues
+            "select pg_notify($2, queue) from unnest($1::text[]) as queue",
+            &queues,
+            crate::channels::JOBS
         )
         .execute(connection)
         .await?;
@@ -261,78 +258,5 @@ impl Batch {
             .fetch_optional(connection)
             .await?;
         row.ok_or(Error::NoBatch { batch: self.id })
-    }
-}
-
-/// Counts ends in their batches: the first user of the engine's seam.
-#[derive(Debug)]
-pub(crate) struct Batches;
-
-impl Settle for Batches {
-    fn row(&self, end: &End) -> Option<i64> {
-        end.batch().filter(|_| end.may_be_last())
-    }
-
-    fn lock<'a>(
-        &'a self,
-        connection: &'a mut PgConnection,
-        ends: &'a [&'a End],
-        wait: bool,
-    ) -> BoxFuture<'a, Result<Vec<bool>, sqlx::Error>> {
-        Box::pin(async move {
-            let mut batches: Vec<i64> = ends.iter().filter_map(|end| end.batch()).collect();
-            batches.sort_unstable();
-            batches.dedup();
-            if wait {
-                sqlx::query_file_scalar!("src/sql/batches_lock_wait.sql", &batches)
-                    .fetch_all(connection)
-                    .await?;
-                // What is not there any more holds nobody up.
-                return Ok(vec![true; ends.len()]);
-            }
-            let locked: HashSet<i64> =
-                sqlx::query_file_scalar!("src/sql/batches_lock.sql", &batches)
-                    .fetch_all(connection)
-                    .await?
-                    .into_iter()
-                    .collect();
-            Ok(ends
-                .iter()
-                .map(|end| end.batch().is_some_and(|batch| locked.contains(&batch)))
-                .collect())
-        })
-    }
-
-    fn settle<'a>(
-        &'a self,
-        connection: &'a mut PgConnection,
-        ends: &'a [(&'a End, Came)],
-        _: &'a Offer,
-    ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
-        Box::pin(async move {
-            let mut counts: BTreeMap<i64, (i32, i32)> = BTreeMap::new();
-            for (end, came) in ends {
-                let (Some(batch), true) = (end.batch(), *came != Came::Back) else {
-                    continue;
-                };
-                let (ended, failed) = counts.entry(batch).or_default();
-                *ended += 1;
-                *failed += i32::from(*came == Came::Failed);
-            }
-            if counts.is_empty() {
-                return Ok(Settled::default());
-            }
-            let batches: Vec<i64> = counts.keys().copied().collect();
-            let (ended, failed): (Vec<i32>, Vec<i32>) = counts.into_values().unzip();
-            let queues = sqlx::query_scalar!(
-                "select pipeline.settle_batches_v1($1, $2, $3)",
-                &batches,
-                &ended,
-                &failed
-            )
-            .fetch_one(connection)
-            .await?;
-            Ok(Settled::of_queues(queues.unwrap_or_default()))
-        })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Envelope;
+use crate::attempt::Envelope;
 
 /// The application's own state, by type.
 #[derive(Debug, Default)]

@@ -232,6 +232,27 @@ pub enum Error {
         source: apalis_core::error::WorkerError,
     },
 
+    /// A queue, or a pattern of queues, that a worker was given twice.
+    #[error(
+        "the worker was given queue `{queue}` twice: name each queue once, with all the slots that it is to have"
+    )]
+    DuplicateQueue {
+        /// The queue, or the pattern.
+        queue: String,
+    },
+
+    /// A task of the worker's engine panicked.
+    #[error(
+        "worker `{worker}` ended: its engine task `{task}` panicked, see the log for the panic; the jobs that it \
+         ran are taken over when their leases run out; run the worker again, and report the panic"
+    )]
+    EngineTaskFailed {
+        /// The worker's name.
+        worker: String,
+        /// The task.
+        task: &'static str,
+    },
+
     /// Two job types of one name in a worker.
     #[error("two job types are called `{0}`: give one of them another #[job(name = \"..\")]")]
     DuplicateName(&'static str),

@@ -19,8 +19,12 @@
 #[allow(unused_extern_crates)]
 extern crate self as jobs;
 
+mod attempt;
 mod backend;
 mod batch;
+mod batch_hook;
+#[doc(hidden)]
+pub mod channels;
 mod client;
 mod context;
 mod engine;
@@ -41,16 +45,19 @@ mod prune;
 mod registry;
 #[doc(hidden)]
 pub mod seams;
+#[doc(hidden)]
+pub mod sqlstate;
 mod words;
 mod worker;
 
-pub use backend::{Envelope, JobsBackend};
+pub use attempt::Envelope;
+pub use backend::JobsBackend;
 pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
 pub use chrono;
 pub use client::Client;
 pub use context::{Context, MissingData};
 #[doc(hidden)]
-pub use engine::by_hand;
+pub use engine::manual;
 pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
 pub use failure::JobError;

@@ -5,7 +5,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::backend::is_step;
+use crate::attempt::is_step;
 use crate::hidden::Hidden;
 use crate::{Client, Error, Result, limits};
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
 
 use apalis_core::error::BoxDynError;
 use apalis_core::layers::Service;
@@ -13,7 +14,7 @@ use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::backend::Envelope;
+use crate::attempt::{Claimed, Envelope, Resolved};
 use crate::context::Data;
 use crate::enqueue::Overrides;
 use crate::error::NO_JSON;
@@ -64,6 +65,30 @@ impl Registry {
 
     pub(crate) fn get(&self, kind: &str) -> Option<&Known> {
         self.0.get(kind).map(|(known, _)| known)
+    }
+
+    /// Returns what this worker knows of a claimed job's type: whether it can perform it, and the timeout and
+    /// backoff, which the job's own options override. Options that cannot be decoded fail the job when it is
+    /// performed, like its arguments.
+    pub(crate) fn resolve(&self, job: &Claimed) -> Resolved {
+        let overrides: Overrides = job
+            .options
+            .as_deref()
+            .and_then(|json| serde_json::from_str(json).ok())
+            .unwrap_or_default();
+        let known = self.get(&job.kind);
+        let declared = known.map(|known| &known.options);
+        Resolved {
+            is_known: known.is_some(),
+            timeout: overrides
+                .timeout_ms
+                .map(Duration::from_millis)
+                .or_else(|| declared.and_then(|options| options.timeout)),
+            backoff: overrides
+                .backoff
+                .or_else(|| declared.map(|options| options.backoff))
+                .unwrap_or_default(),
+        }
     }
 
     /// The declared versions of [`names`](Self::names), in their order.

@@ -1,8 +1,9 @@
-//! What the `pipeline` crate builds on, and tests: not for others, and not kept stable.
+//! The extension points that the `pipeline` crate builds on, and tests. Not for applications, and not stable.
 
-pub use crate::backend::{Claimed, OfRun};
+pub use crate::attempt::{AttemptEnd, Claimed, OfRun, Outcome};
 pub use crate::engine::{
-    Came, Chore, End, LoadInput, Moment, News, Offer, Offered, Probe, Settle, Settled,
+    ClaimHook, Effects, EndHook, FailureLabel, MaintenanceTask, Moment, Notification, OfferedSlots,
+    Probe, SlotOffer,
 };
 pub use crate::input::{Given, Input};
 pub use crate::known::Wanted;

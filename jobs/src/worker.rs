@@ -1,17 +1,18 @@
 //! A process that runs jobs.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use apalis_core::worker::builder::WorkerBuilder;
 use sqlx::PgPool;
 
-use crate::backend::{Envelope, JobsBackend};
-use crate::batch::Batches;
-use crate::by_hand::ByHand;
+use crate::attempt::{Envelope, GroupLimits};
+use crate::backend::JobsBackend;
+use crate::batch_hook::BatchHook;
 use crate::context::Data;
-use crate::engine::{Chore, Line, LoadInput, Probe, Settings, Settle, Shared, covers};
+use crate::engine::{ClaimHook, Config, EndHook, Engine, Hooks, MaintenanceTask, Probe, covers};
+use crate::manual::ManualEngine;
 use crate::registry::{Fake, Jobs, Performer, Registering, Registry};
 use crate::{Error, Perform, Result, limits};
 
@@ -48,7 +49,7 @@ const RARELY: Duration = Duration::from_secs(10);
 pub struct Worker {
     pool: PgPool,
     name: Option<String>,
-    lines: Vec<(String, u32)>,
+    queues: Vec<(String, u32)>,
     only: Vec<String>,
     registry: Registry,
     data: Data,
@@ -56,11 +57,8 @@ pub struct Worker {
     grace: Duration,
     poll: Duration,
     unknown_after: Duration,
-    settle: Vec<Arc<dyn Settle>>,
-    load: Vec<Arc<dyn LoadInput>>,
-    chores: Vec<Arc<dyn Chore>>,
-    group: usize,
-    probe: Option<Arc<dyn Probe>>,
+    hooks: Hooks,
+    limits: GroupLimits,
     /// The first mistake, told when it is built.
     mistake: Option<Error>,
 }
@@ -71,7 +69,7 @@ impl Worker {
         Self {
             pool,
             name: None,
-            lines: Vec::new(),
+            queues: Vec::new(),
             only: Vec::new(),
             registry: Registry::default(),
             data: Data::default(),
@@ -79,11 +77,14 @@ impl Worker {
             grace: Duration::from_secs(25),
             poll: Duration::from_secs(1),
             unknown_after: Duration::from_secs(600),
-            settle: vec![Arc::new(Batches)],
-            load: Vec::new(),
-            chores: Vec::new(),
-            group: 5_000,
-            probe: None,
+            hooks: Hooks {
+                end: vec![Arc::new(BatchHook)],
+                ..Hooks::default()
+            },
+            limits: GroupLimits {
+                count: 5_000,
+                bytes: 16 << 20,
+            },
             mistake: None,
         }
     }
@@ -98,7 +99,7 @@ impl Worker {
     /// Serves a queue with this many slots: so many of its jobs run here at a time. `media.*` stands
     /// for all queues whose names begin so, which share the slots.
     pub fn queue(mut self, pattern: impl Into<String>, slots: u32) -> Self {
-        self.lines.push((pattern.into(), slots));
+        self.queues.push((pattern.into(), slots));
         self
     }
 
@@ -172,38 +173,45 @@ impl Worker {
         self
     }
 
-    /// Takes part in the transaction that ends attempts.
+    /// Adds a hook to the transaction that ends attempts.
     #[doc(hidden)]
-    pub fn settle(mut self, settle: Arc<dyn Settle>) -> Self {
-        self.settle.push(settle);
+    pub fn end_hook(mut self, hook: Arc<dyn EndHook>) -> Self {
+        self.hooks.end.push(hook);
         self
     }
 
-    /// Takes part in the transaction that claims jobs.
+    /// Adds a hook to the transaction that claims jobs.
     #[doc(hidden)]
-    pub fn load_input(mut self, load: Arc<dyn LoadInput>) -> Self {
-        self.load.push(load);
+    pub fn claim_hook(mut self, hook: Arc<dyn ClaimHook>) -> Self {
+        self.hooks.claim.push(hook);
         self
     }
 
-    /// Does something from time to time.
+    /// Adds work that is done from time to time.
     #[doc(hidden)]
-    pub fn chore(mut self, chore: Arc<dyn Chore>) -> Self {
-        self.chores.push(chore);
+    pub fn maintenance(mut self, task: Arc<dyn MaintenanceTask>) -> Self {
+        self.hooks.maintenance.push(task);
         self
     }
 
-    /// The most ends in one transaction (5,000 by default).
+    /// Sets the most ends in one transaction (5,000 by default).
     #[doc(hidden)]
     pub fn group(mut self, ends: usize) -> Self {
-        self.group = ends.max(1);
+        self.limits.count = ends.max(1);
+        self
+    }
+
+    /// Sets the most bytes of outputs and errors in one transaction (16 MiB by default).
+    #[doc(hidden)]
+    pub fn group_bytes(mut self, bytes: usize) -> Self {
+        self.limits.bytes = bytes.max(1);
         self
     }
 
     /// Watches the engine; for tests.
     #[doc(hidden)]
     pub fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
-        self.probe = Some(probe);
+        self.hooks.probe = Some(probe);
         self
     }
 
@@ -222,21 +230,25 @@ impl Worker {
     /// cannot be reached is no error: the worker waits for it.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         let (name, backend, performer) = self.into_backend()?;
-        let shared = Arc::clone(&backend.shared);
+        let engine = Arc::clone(&backend.engine);
         let worker = WorkerBuilder::new(name.as_str())
             .backend(backend)
             .build(performer);
-        let refused = shared.refused.clone();
-        let stopped = async move {
-            tokio::select! {
-                () = stop => {}
-                () = refused.cancelled() => {}
+        let failed = engine.lifecycle.failed();
+        let stopped = {
+            let engine = Arc::clone(&engine);
+            async move {
+                tokio::select! {
+                    () = stop => {}
+                    () = failed => {}
+                }
+                engine.stop();
+                Ok::<(), std::io::Error>(())
             }
-            Ok::<(), std::io::Error>(())
         };
         let ended = worker.run_until(stopped).await;
-        if let Some(refusal) = shared.refusal.lock().take() {
-            return Err(refusal);
+        if let Some(failure) = engine.lifecycle.take_failure() {
+            return Err(failure);
         }
         ended.map_err(|source| Error::WorkerEnded {
             worker: name,
@@ -298,41 +310,35 @@ impl Worker {
     ///
     /// What was wrong with how it was set up.
     pub fn into_backend(self) -> Result<(String, JobsBackend, Performer)> {
-        let (shared, performer) = self.into_shared()?;
-        let name = shared.settings.name.clone();
-        Ok((name, JobsBackend::new(Arc::new(shared)), performer))
+        let (engine, performer) = self.into_engine()?;
+        let name = engine.config.name.clone();
+        Ok((name, JobsBackend::new(Arc::new(engine)), performer))
     }
 
-    /// The worker's engine without its tasks: a test takes its turns one by one.
+    /// Returns the worker's engine without its tasks: a test runs its transactions one by one.
     ///
     /// # Errors
     ///
     /// What was wrong with how it was set up, or when the database cannot be reached.
     #[doc(hidden)]
-    pub async fn by_hand(self) -> Result<ByHand> {
-        let (shared, _) = self.into_shared()?;
-        ByHand::new(Arc::new(shared)).await
+    pub async fn manual(self) -> Result<ManualEngine> {
+        let (engine, _) = self.into_engine()?;
+        ManualEngine::new(engine).await
     }
 
-    fn into_shared(self) -> Result<(Shared, Performer)> {
+    fn into_engine(self) -> Result<(Engine, Performer)> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
-        if self.lines.is_empty() {
-            return Err(Error::Worker(
-                "the worker serves no queue: give it some with `.queue(\"default\", 16)`",
-            ));
-        }
-        let lines = self
-            .lines
-            .into_iter()
-            .map(|(pattern, slots)| Line::new(pattern, slots))
-            .collect::<Result<Vec<_>>>()?;
         let host = host();
         let name = self
             .name
             .unwrap_or_else(|| format!("{host}:{}", std::process::id()));
-        let settings = Settings {
+        let registry = Arc::new(self.registry);
+        let taken = |kind: &String| {
+            self.only.is_empty() || self.only.iter().any(|pattern| covers(pattern, kind))
+        };
+        let config = Config {
             pool: self.pool,
             name,
             host,
@@ -342,28 +348,16 @@ impl Worker {
             grace: self.grace,
             poll: self.poll.clamp(OFTEN, RARELY),
             unknown_after: self.unknown_after,
-            group: self.group,
-            probe: self.probe,
+            kinds: registry.names().into_iter().filter(taken).collect(),
+            registry: Arc::clone(&registry),
+            id: OnceLock::new(),
         };
-        let registry = Arc::new(self.registry);
-        let taken = |kind: &String| {
-            self.only.is_empty() || self.only.iter().any(|pattern| covers(pattern, kind))
-        };
-        let kinds = registry.names().into_iter().filter(taken).collect();
-        let shared = Shared::new(
-            settings,
-            lines,
-            Arc::clone(&registry),
-            self.settle,
-            self.load,
-            self.chores,
-            kinds,
-        );
+        let engine = Engine::new(config, self.queues, self.hooks, self.limits)?;
         let performer = Performer {
             registry,
             data: Arc::new(self.data),
         };
-        Ok((shared, performer))
+        Ok((engine, performer))
     }
 }
 

@@ -54,9 +54,9 @@ impl Worker {
         let coordinator = Arc::new(Coordinator);
         Self {
             jobs: jobs::Worker::new(pool)
-                .settle(coordinator.clone())
-                .load_input(coordinator)
-                .chore(Arc::new(Errands)),
+                .end_hook(coordinator.clone())
+                .claim_hook(coordinator)
+                .maintenance(Arc::new(Errands)),
             reconcile_every: EVERY,
         }
     }
@@ -149,7 +149,7 @@ impl Worker {
         let every = self
             .reconcile_every
             .clamp(Duration::from_millis(1), limits::LONGEST);
-        self.jobs.chore(Arc::new(Reconciler { every }))
+        self.jobs.maintenance(Arc::new(Reconciler { every }))
     }
 }
 

@@ -18,7 +18,8 @@ use apalis_core::task::status::Status;
 use apalis_core::task::task_id::TaskId;
 use futures_util::{Stream, StreamExt as _};
 
-use super::{AsItIs, Claimed, Envelope, JobsBackend};
+use super::{AsItIs, JobsBackend};
+use crate::attempt::{Claimed, Envelope};
 use crate::engine::covers;
 use crate::{Client, JobInfo, JobStatus, WorkerInfo};
 
@@ -50,13 +51,18 @@ impl WireFormatBackend for JobsBackend {
 
 impl JobsBackend {
     fn client(&self) -> Client {
-        Client::new(self.shared.settings.pool.clone())
+        Client::new(self.engine.config.pool.clone())
     }
 
     /// The first of the worker's queues that is one queue: what the board calls this backend's.
     fn queue(&self) -> Option<String> {
         let exact = |pattern: &&str| !pattern.ends_with('*');
-        self.shared.patterns().find(exact).map(str::to_owned)
+        self.engine
+            .slots
+            .iter()
+            .map(|queue| queue.pattern.as_str())
+            .find(exact)
+            .map(str::to_owned)
     }
 
     async fn list(&self, filter: &Filter, queue: Option<String>) -> Vec<Task<Envelope>> {
@@ -75,7 +81,7 @@ impl JobsBackend {
             skip,
             i64::from(size)
         )
-        .fetch_all(&self.shared.settings.pool)
+        .fetch_all(&self.engine.config.pool)
         .await;
         let Some(ids) = answered(ids) else {
             return Vec::new();
@@ -91,7 +97,7 @@ impl JobsBackend {
 
     async fn counts(&self, queue: Option<String>) -> Vec<Statistic> {
         let rows = sqlx::query_file!("src/sql/board_counts.sql", queue)
-            .fetch_all(&self.shared.settings.pool)
+            .fetch_all(&self.engine.config.pool)
             .await;
         let title = |status: &str| match status {
             "running" => "RUNNING_JOBS",
@@ -229,7 +235,7 @@ impl FetchById for JobsBackend {
 impl ListQueues for JobsBackend {
     async fn list_queues(&self) -> Result<Vec<QueueInfo>, Infallible> {
         let rows = sqlx::query_file_scalar!("src/sql/board_queues.sql")
-            .fetch_all(&self.shared.settings.pool)
+            .fetch_all(&self.engine.config.pool)
             .await;
         let workers = self.workers().await;
         let mut queues = Vec::new();

@@ -8,6 +8,7 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,12 +18,12 @@ use apalis_core::task::Task;
 use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 use tokio::task::coop::unconstrained;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::Instrument as _;
 
-use super::Envelope;
-use super::envelope::Attempt;
 use crate::JobError;
-use crate::engine::{End, Verb, judge, storable};
+use crate::attempt::{Attempt, AttemptEnd, Control, EndKind, Envelope, resolve_error};
+use crate::engine::BLOCKING_LIMIT;
 use crate::failure::Carried;
 use crate::registry::Output;
 
@@ -84,8 +85,10 @@ where
             return Running::Over(Some(Err("this job has not been claimed".into())));
         };
         if !known {
-            attempt.end(|end| end.verb = Verb::Unknown);
-            return Running::Over(Some(Err("this worker does not know the job's type".into())));
+            attempt.end(|end| end.kind = EndKind::Unknown);
+            return Running::Over(Some(
+                Err("this worker cannot perform the job's type".into()),
+            ));
         }
         if let Some(why) = &self.broken {
             tracing::error!(
@@ -114,9 +117,14 @@ where
             run.id = envelope.of_run().map(|of| of.run),
             step.key = envelope.of_run().map(|of| of.step.as_str()),
         );
-        let handle = tokio::spawn(run(job, attempt, envelope.clone()).instrument(span));
-        envelope.control().runs_as(handle.abort_handle());
-        Running::Task(AbortOnDrop(handle))
+        let control = Arc::clone(envelope.control());
+        let job = Polled {
+            job: Box::pin(run(job, attempt, envelope.clone())),
+            control: Arc::clone(&control),
+        };
+        let handle = tokio::spawn(job.instrument(span));
+        control.runs_as(handle.abort_handle());
+        Running::Task(AbortOnDrop(handle), Box::pin(control.abandoned()))
     }
 }
 
@@ -155,26 +163,12 @@ where
 }
 
 fn fail(attempt: Attempt, envelope: &Envelope, error: JobError) {
-    let (verb, wait) = judge(&error, envelope.chances());
-    let (id, class) = (envelope.id(), error.class());
-    match verb {
-        // Its message is with the job: it may say what a log is not to hold.
-        Verb::Fail | Verb::Discard => tracing::warn!(
-            job.id = id,
-            job.kind = envelope.kind(),
-            run.id = envelope.of_run().map(|of| of.run),
-            step.key = envelope.of_run().map(|of| of.step.as_str()),
-            attempt = envelope.attempt(),
-            class,
-            "a job failed for good"
-        ),
-        _ => tracing::debug!(job.id = id, class, ?verb, "an attempt failed"),
-    }
-    attempt.end(|end: &mut End| {
-        end.verb = verb;
+    let (kind, wait) = resolve_error(&error, envelope.retry_context());
+    attempt.end(|end: &mut AttemptEnd| {
+        end.kind = kind;
         end.wait = wait;
-        if !matches!(verb, Verb::Snooze | Verb::HandBack) {
-            end.error = Some(storable(error.class(), error.message()));
+        if !matches!(kind, EndKind::Snooze | EndKind::HandBack) {
+            end.set_error(error.class(), error.message());
         }
     });
 }
@@ -207,6 +201,30 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
+/// Notes when each poll of a job begins and ends, so that the watchdog can name a job that blocks its thread.
+struct Polled<F> {
+    job: Pin<Box<F>>,
+    control: Arc<Control>,
+}
+
+impl<F: Future> Future for Polled<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let began = self.control.poll_begins();
+        let polled = self.job.as_mut().poll(cx);
+        self.control.poll_ends();
+        let blocked = began.elapsed();
+        if blocked > BLOCKING_LIMIT {
+            tracing::warn!(
+                blocked_ms = u64::try_from(blocked.as_millis()).unwrap_or(u64::MAX),
+                "job blocked a thread of the runtime and has yielded again"
+            );
+        }
+        polled
+    }
+}
+
 /// A job's task, which is stopped when nobody waits for it any more.
 #[derive(Debug)]
 pub struct AbortOnDrop(JoinHandle<Result<(), BoxDynError>>);
@@ -223,7 +241,7 @@ pub enum Running {
     #[doc(hidden)]
     Over(Option<Result<(), BoxDynError>>),
     #[doc(hidden)]
-    Task(AbortOnDrop),
+    Task(AbortOnDrop, Pin<Box<WaitForCancellationFutureOwned>>),
 }
 
 impl Future for Running {
@@ -234,12 +252,18 @@ impl Future for Running {
             Self::Over(result) => Poll::Ready(result.take().unwrap_or(Ok(()))),
             // Outside of tokio's budget: apalis polls all of these in one set, and with the budget
             // spent each would be "pending, and woken": the set would be walked over and over.
-            Self::Task(task) => Pin::new(&mut unconstrained(&mut task.0))
-                .poll(cx)
-                .map(|joined| {
+            Self::Task(task, abandoned) => {
+                let joined = Pin::new(&mut unconstrained(&mut task.0)).poll(cx);
+                if let Poll::Ready(joined) = joined {
                     // A task that was stopped has reported from its attempt.
-                    joined.unwrap_or_else(|stopped| Err(stopped.to_string().into()))
-                }),
+                    return Poll::Ready(
+                        joined.unwrap_or_else(|stopped| Err(stopped.to_string().into())),
+                    );
+                }
+                // Shutdown waits no longer for a job that blocks its thread.
+                let abandoned = Pin::new(&mut unconstrained(abandoned)).poll(cx);
+                abandoned.map(|()| Err("the job was handed back while it still ran".into()))
+            }
         }
     }
 }

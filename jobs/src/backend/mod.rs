@@ -1,12 +1,9 @@
 //! Our queue as an apalis backend.
 //!
-//! It never returns an error and never ends: either would end the worker. What goes wrong in the
-//! database is the engine's to wait out.
+//! The backend never returns an error and never ends: either would end the worker. The engine waits until
+//! a database that failed is back.
 
-mod claimed;
-mod envelope;
 mod expose;
-mod inbox;
 mod layer;
 
 use std::convert::Infallible;
@@ -22,18 +19,14 @@ use apalis_core::task::builder::TaskBuilder;
 use apalis_core::task::task_id::TaskId;
 use apalis_core::worker::context::WorkerContext;
 
-use crate::engine::Shared;
+use crate::attempt::Envelope;
+use crate::engine::{Engine, Phase};
 
-pub(crate) use claimed::is_step;
-pub use claimed::{Claimed, OfRun};
-pub use envelope::Envelope;
-pub(crate) use envelope::{Control, Why};
-pub(crate) use inbox::Inbox;
 use layer::AttemptLayer;
 
 /// Our queue as an apalis backend.
 pub struct JobsBackend {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) engine: Arc<Engine>,
     codec: expose::EnvelopeCodec,
     polled: bool,
     closing: Option<BoxSyncFuture<()>>,
@@ -52,10 +45,9 @@ impl FinalizeBackend<JobsBackend, Envelope> for AsItIs {
 }
 
 impl JobsBackend {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        shared.inbox.set_owner(&shared);
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
         Self {
-            shared,
+            engine,
             codec: expose::EnvelopeCodec,
             polled: false,
             closing: None,
@@ -79,14 +71,14 @@ impl JobsBackend {
 impl std::fmt::Debug for JobsBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("JobsBackend")
-            .field("worker", &self.shared.settings.name)
+            .field("worker", &self.engine.config.name)
             .finish()
     }
 }
 
 impl Clone for JobsBackend {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.shared))
+        Self::new(Arc::clone(&self.engine))
     }
 }
 
@@ -100,7 +92,7 @@ impl Backend for JobsBackend {
         worker: &WorkerContext,
     ) -> Poll<Result<(), Infallible>> {
         self.polled = true;
-        self.shared.start(worker);
+        self.engine.start(worker);
         Poll::Ready(Ok(()))
     }
 
@@ -111,7 +103,7 @@ impl Backend for JobsBackend {
     ) -> Poll<Option<Result<Self::Task, Infallible>>> {
         // apalis takes tasks in a loop that never yields; after a while, this does.
         let progress = std::task::ready!(tokio::task::coop::poll_proceed(cx));
-        self.shared.inbox.poll(cx).map(|envelope| {
+        self.engine.inbox.poll(cx).map(|envelope| {
             progress.made_progress();
             Some(Ok(Self::task(envelope)))
         })
@@ -123,13 +115,15 @@ impl Backend for JobsBackend {
         cx: &mut Context<'_>,
         _: &WorkerContext,
     ) -> Poll<Result<(), Infallible>> {
-        self.shared.stop();
-        if !self.shared.is_started() {
+        self.engine.stop();
+        let lifecycle = &self.engine.lifecycle;
+        if !lifecycle.was_started() {
             return Poll::Ready(Ok(()));
         }
-        let finished = &self.shared.finished;
         self.closing
-            .get_or_insert_with(|| BoxSyncFuture::new(Box::pin(finished.clone().cancelled_owned())))
+            .get_or_insert_with(|| {
+                BoxSyncFuture::new(Box::pin(lifecycle.reached_owned(Phase::Stopped)))
+            })
             .poll_unpin(cx)
             .map(Ok)
     }
@@ -139,7 +133,7 @@ impl Drop for JobsBackend {
     /// A worker that is dropped stops claiming. The board's backend was never a worker's.
     fn drop(&mut self) {
         if self.polled {
-            self.shared.stop();
+            self.engine.stop();
         }
     }
 }

@@ -1,54 +1,72 @@
-//! Hears of new work. What it misses, the tick finds.
+//! Listens for notifications of new work. What it misses, the tick finds.
 
 use std::sync::Arc;
 
 use sqlx::PgPool;
-use sqlx::postgres::PgListener;
-use tokio::sync::Notify;
+use sqlx::postgres::{PgListener, PgPoolOptions};
 
-use super::Shared;
-use super::link::Link;
+use super::connection::{EngineConnection, connect_options};
+use super::hooks::MaintenanceCalls;
+use super::lifecycle::{Lifecycle, Phase};
+use super::schedule::Schedule;
+use super::slots::Slots;
+use crate::channels;
 
-pub(crate) const CHANNEL: &str = "pipeline_jobs";
-
-pub(crate) async fn run(shared: Arc<Shared>, pool: PgPool) {
-    let mut backoff = Link::new(pool.clone());
-    while !shared.stopping.is_cancelled() {
-        let outcome = tokio::select! {
-            outcome = listen(&shared, &pool, &mut backoff) => outcome,
-            () = shared.stopping.cancelled() => return,
-        };
-        if let Err(error) = outcome {
-            tracing::warn!(%error, "not listening for new work; the poll goes on");
-        }
-        backoff.bad(&shared.stopping).await;
-    }
+/// What the listener uses.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) pool: PgPool,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) calls: Arc<MaintenanceCalls>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
 }
 
-async fn listen(shared: &Shared, pool: &PgPool, backoff: &mut Link) -> Result<(), sqlx::Error> {
-    let mut listener = PgListener::connect_with(pool).await?;
-    listener.listen(CHANNEL).await?;
-    for channel in shared.calls.keys() {
-        listener.listen(channel).await?;
+impl Listener {
+    /// Listens until the worker is stopped.
+    pub(crate) async fn run(self) {
+        // Only for its backoff and its log lines: PgListener has a connection of its own.
+        let mut backoff = EngineConnection::new("notifications", &self.pool);
+        while !self.lifecycle.has_reached(Phase::Draining) {
+            let outcome = tokio::select! {
+                outcome = self.listen(&mut backoff) => outcome,
+                () = self.lifecycle.reached(Phase::Draining) => return,
+            };
+            if let Err(error) = outcome {
+                backoff.failed(&error);
+            }
+            backoff.back_off(&self.lifecycle, Phase::Draining).await;
+        }
     }
-    backoff.good();
-    loop {
-        // What came before we listened, or while we did not, is asked for.
-        shared.wake_all();
-        shared.tick_now.notify_one();
-        shared.calls.values().for_each(Notify::notify_one);
+
+    /// Listens until the connection is lost.
+    async fn listen(&self, backoff: &mut EngineConnection) -> Result<(), sqlx::Error> {
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .connect_lazy_with(connect_options(&self.pool));
+        let mut listener = PgListener::connect_with(&pool).await?;
+        listener.eager_reconnect(false);
+        listener.listen(channels::JOBS).await?;
+        for channel in self.calls.channels() {
+            listener.listen(channel).await?;
+        }
+        backoff.succeeded();
+        // What came while nobody listened is asked for.
+        self.slots.wake_all();
+        self.schedule.tick_now();
+        self.calls.call_all();
         while let Some(notification) = listener.try_recv().await? {
-            if let Some(call) = shared.calls.get(notification.channel()) {
-                call.notify_one();
+            if self.calls.call(notification.channel()) {
                 continue;
             }
             match notification.payload() {
                 "*" => {
-                    shared.wake_all();
-                    shared.tick_now.notify_one();
+                    self.slots.wake_all();
+                    self.schedule.tick_now();
                 }
-                queue => shared.wake(queue),
+                queue => self.slots.wake(queue),
             }
         }
+        Ok(())
     }
 }

@@ -1,12 +1,12 @@
-//! Moments that tests wait for, or hold. Nothing in production.
+//! Moments that tests wait for, or hold. Without a probe they cost nothing.
 
 use std::fmt;
 
 use futures_util::future::BoxFuture;
 
-/// Told of moments in the engine; the engine waits until it returns.
+/// Receives moments of the engine; the engine waits until the probe returns.
 pub trait Probe: fmt::Debug + Send + Sync {
-    /// A moment has come. `count` is how many ends or claims it is about.
+    /// Called at a moment. `count` is the number of ends or claims that it is about.
     fn at(&self, moment: Moment, count: usize) -> BoxFuture<'_, ()>;
 }
 
@@ -14,10 +14,14 @@ pub trait Probe: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Moment {
-    /// Ends are written, and will be committed next.
+    /// Ends are written and will be committed next.
     BeforeCommit,
-    /// They are committed; nobody knows yet.
+    /// Ends are committed; nobody knows yet.
     AfterCommit,
     /// Jobs were claimed and committed; none has started.
     Claimed,
+    /// Ends were deferred because another transaction holds their rows.
+    Deferred,
+    /// A group of ends was isolated because it failed.
+    Isolated,
 }

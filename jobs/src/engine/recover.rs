@@ -1,72 +1,85 @@
-//! After a lost connection: what was claimed for us, and what was not.
+//! After a lost connection: which claims are ours, and which were never heard of.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use super::Shared;
-use super::link::{Link, limited};
-use crate::backend::Claimed;
+use super::config::Config;
+use super::connection::{BackendId, EngineConnection, limited};
+use super::lifecycle::{Lifecycle, Phase};
+use crate::attempt::Claimed;
 
-/// So long is waited for the end of a transaction whose client is gone.
-const LIMIT: Duration = Duration::from_secs(60);
+/// How long to wait for an orphaned backend to finish its transaction.
+const ORPHANED_BACKEND_TIMEOUT: Duration = Duration::from_secs(60);
+const ORPHANED_BACKEND_POLL: Duration = Duration::from_millis(20);
 
-/// On a new connection: what was claimed for us in an answer that never arrived goes back.
-pub(super) async fn disown(shared: &Shared, link: &mut Link, known: &[i64]) {
+/// Gives back the jobs that were claimed for this worker in an answer that never arrived: rows that say
+/// this worker runs them, under tokens that it does not know.
+pub(super) async fn give_back_unknown(
+    config: &Config,
+    connection: &mut EngineConnection,
+    known: &[i64],
+) -> Result<(), sqlx::Error> {
     let given_back = limited(async {
-        let connection = link.try_get().await?;
-        sqlx::query_scalar!("select pipeline.disown_v1($1, $2)", shared.worker(), known)
+        let connection = connection.get().await?;
+        sqlx::query_scalar!("select pipeline.disown_v1($1, $2)", config.worker(), known)
             .fetch_one(connection)
             .await
     });
-    match given_back.await {
-        Ok(Some(count)) if count > 0 => {
-            tracing::warn!(count, "jobs claimed but never heard of were given back")
-        }
-        Ok(_) => {}
-        Err(error) => {
-            tracing::warn!(%error, "could not give back what was never heard of");
-            link.forget();
-        }
+    if let Some(count) = given_back.await?.filter(|count| *count > 0) {
+        tracing::warn!(
+            count,
+            "claimed jobs whose claim was never answered were given back"
+        );
     }
+    Ok(())
 }
 
-/// Asks which of these the lost commit has claimed for us. The rows tell; the transaction's id could
-/// not: after a crash, a server gives an id that had not reached its log to another transaction, and
-/// `pg_xact_status` speaks of that one.
+/// Returns which of these jobs the lost commit has claimed. The rows decide; the transaction's id could
+/// not: after a crash, a server gives an id that had not reached its log to another transaction.
+///
+/// The backend that ran the commit may still be at work: the rows are read once it is gone.
 pub(super) async fn confirmed(
-    shared: &Shared,
-    link: &mut Link,
-    xid: &str,
+    config: &Config,
+    lifecycle: &Lifecycle,
+    connection: &mut EngineConnection,
+    lost: Option<BackendId>,
     claimed: Vec<Claimed>,
 ) -> Vec<Claimed> {
-    if claimed.is_empty() {
-        return claimed;
-    }
     let (ids, tokens): (Vec<i64>, Vec<i64>) = claimed.iter().map(|job| (job.id, job.token)).unzip();
-    let asked = Instant::now();
+    let began = Instant::now();
     loop {
         let answer = limited(async {
-            let connection = link.try_get().await?;
-            sqlx::query_file!("src/sql/confirm.sql", &ids, &tokens, xid)
-                .fetch_one(connection)
-                .await
+            let connection = connection.get().await?;
+            sqlx::query_file!(
+                "src/sql/confirm.sql",
+                &ids,
+                &tokens,
+                lost.map(|lost| lost.pid),
+                lost.map(|lost| lost.started_at),
+                config.worker(),
+            )
+            .fetch_one(connection)
+            .await
         });
         match answer.await {
-            // Its backend may not have noticed yet that nobody listens.
-            Ok(row) if row.in_progress && asked.elapsed() < LIMIT => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(row) if row.in_progress && began.elapsed() < ORPHANED_BACKEND_TIMEOUT => {
+                if lifecycle.gives_up() {
+                    return Vec::new();
+                }
+                tokio::time::sleep(ORPHANED_BACKEND_POLL).await;
             }
             Ok(row) => {
+                connection.succeeded();
                 let ours: HashSet<i64> = row.tokens.unwrap_or_default().into_iter().collect();
                 let is_ours = |job: &Claimed| ours.contains(&job.token);
                 return claimed.into_iter().filter(is_ours).collect();
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot ask what came of a commit");
-                if shared.gives_up() {
+                connection.failed(&error);
+                if lifecycle.gives_up() {
                     return Vec::new();
                 }
-                link.bad(&shared.closing).await;
+                connection.back_off(lifecycle, Phase::Flushing).await;
             }
         }
     }

@@ -1,215 +1,203 @@
-//! What time brings: jobs that are due, leases that ran out, a sign of life, and news for others.
+//! The ticker: jobs that become due, leases that ran out, the worker's heartbeat, and notifications.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::PgConnection;
 
-use super::Shared;
-use super::ends::{End, Verb};
-use super::link::{Link, limited};
+use super::config::Config;
+use super::connection::{EngineConnection, limited};
+use super::hooks::Hooks;
+use super::lifecycle::{Lifecycle, Phase};
+use super::outbox::Outbox;
+use super::schedule::Schedule;
+use super::slots::Slots;
 use crate::Error;
+use crate::attempt::{AttemptEnd, EndKind, Ledger};
 
-/// How long a worker that is done waits for the database to hear of it.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long a worker that has nothing left to do tries to close its row.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Registers the worker; without a row of its own, nothing is claimed.
-pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
-    loop {
-        let registered = async {
-            let connection = link.try_get().await?;
-            if let Some(lack) = crate::migrate::lacking(connection).await? {
-                return Ok(Err(lack));
-            }
-            sqlx::query_file_scalar!(
-                "src/sql/register_worker.sql",
-                shared.settings.name,
-                shared.settings.host,
-                i32::try_from(std::process::id()).unwrap_or(0),
-                shared.queues_json(),
-                &shared.registry.names(),
-                &shared.registry.versions(),
-                shared.takes_steps(),
-            )
-            .fetch_one(connection)
-            .await
-            .map(Ok)
-        };
-        let error = match limited(registered).await {
-            Ok(Ok(worker)) => {
-                link.good();
-                let _ = shared.worker.set(worker);
-                return true;
-            }
-            Ok(Err(lack)) => lack,
-            Err(error) => Error::from(error),
-        };
-        match error {
-            // `run` ends with it. A worker that others run cannot end by itself: it goes on when somebody
-            // has migrated.
-            Error::NotMigrated { .. } => shared.refuse(error),
-            error => tracing::warn!(%error, "the worker cannot be registered; trying again"),
-        }
-        link.bad(&shared.stopping).await;
-        if shared.stopping.is_cancelled() {
-            return false;
-        }
-    }
+/// What the ticker uses.
+#[derive(Debug)]
+pub(crate) struct Ticker {
+    pub(crate) config: Arc<Config>,
+    pub(crate) hooks: Arc<Hooks>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
 }
 
-pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
-    let patterns: Vec<String> = shared
-        .lines
-        .iter()
-        .map(|line| line.pattern.clone())
-        .collect();
-    // When the next tick is due; at once where there is none. News do not wait for it.
-    let mut next: Option<Instant> = None;
-    while !shared.drained.is_cancelled() {
-        let outcome = async {
-            let connection = link.try_get().await?;
-            announce(&shared, connection).await?;
-            let now = Instant::now();
-            match next {
-                Some(at) if now < at => return Ok(at),
-                _ if shared.stopping.is_cancelled() => return Ok(now + shared.settings.poll),
-                _ => {}
+impl Ticker {
+    /// Registers the worker: without a row of its own, nothing is claimed. Returns `false` if the worker was
+    /// stopped before.
+    pub(crate) async fn register(&self, connection: &mut EngineConnection) -> bool {
+        loop {
+            let error = match limited(self.try_register(connection)).await {
+                Ok(Ok(worker)) => {
+                    connection.succeeded();
+                    let _ = self.config.id.set(worker);
+                    return true;
+                }
+                Ok(Err(lack)) => {
+                    connection.discard();
+                    lack
+                }
+                Err(error) => {
+                    connection.failed(&error);
+                    Error::from(error)
+                }
+            };
+            // `run` ends with this error. A worker that others run cannot end by itself: it goes on once
+            // somebody has migrated.
+            if matches!(error, Error::NotMigrated { .. }) {
+                let text = error.to_string();
+                if self.lifecycle.fail(error) {
+                    tracing::error!(worker = self.config.name, error = text, "worker cannot run");
+                }
             }
-            let due = tick(&shared, connection, &patterns).await?;
-            let poll = shared.settings.poll;
-            Ok(Instant::now() + due.map_or(poll, |due| due.min(poll)))
-        };
-        let outcome = tokio::select! {
-            outcome = limited(outcome) => outcome,
-            () = overdue(&shared) => Err(sqlx::Error::PoolTimedOut),
-        };
-        match outcome {
-            Ok(at) => {
-                link.good();
-                next = wait(&shared, at).await;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the database does not answer; trying again");
-                link.bad(&shared.drained).await;
-                next = None;
+            connection.back_off(&self.lifecycle, Phase::Draining).await;
+            if self.lifecycle.has_reached(Phase::Draining) {
+                return false;
             }
         }
     }
-    farewell(&shared, &mut link).await;
-}
 
-/// Nothing is left to do but to say goodbye, and the database still does not answer.
-async fn overdue(shared: &Shared) {
-    shared.drained.cancelled().await;
-    tokio::time::sleep(GOODBYE).await;
-}
-
-/// Until the tick is due, which is never later than the poll: it covers every notification that was
-/// never sent or never heard. Where there are news before that, returns when it will be.
-async fn wait(shared: &Shared, at: Instant) -> Option<Instant> {
-    loop {
-        let local = *shared.next_due.lock();
-        let until = local.map_or(at, |local| local.min(at));
-        let pause = until.saturating_duration_since(Instant::now());
-        tokio::select! {
-            () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => break,
-            () = shared.tick_now.notified() => break,
-            () = shared.drained.cancelled() => break,
-            () = shared.news_now.notified() => return Some(until),
-            () = shared.due_changed.notified() => {}
+    async fn try_register(
+        &self,
+        connection: &mut EngineConnection,
+    ) -> Result<Result<i64, Error>, sqlx::Error> {
+        let connection = connection.get().await?;
+        if let Some(lack) = crate::migrate::lacking(connection).await? {
+            return Ok(Err(lack));
         }
-    }
-    // What is due later than now will be found by the tick that follows.
-    shared.next_due.lock().take();
-    None
-}
-
-/// One statement; returns when the next job is due.
-pub(super) async fn tick(
-    shared: &Shared,
-    connection: &mut PgConnection,
-    patterns: &[String],
-) -> Result<Option<Duration>, sqlx::Error> {
-    let row = sqlx::query_file!(
-        "src/sql/tick.sql",
-        shared.worker(),
-        patterns,
-        shared.takes_steps()
-    )
-    .fetch_one(connection)
-    .await?;
-    if row.ready.unwrap_or(false) {
-        shared.wake_all();
-    }
-    let lost = row
-        .lost_ids
-        .unwrap_or_default()
-        .into_iter()
-        .zip(row.lost_tokens.unwrap_or_default())
-        .zip(row.lost_attempts.unwrap_or_default())
-        .zip(row.lost_batches.unwrap_or_default());
-    for (((id, token), attempt), batch) in lost {
-        // Our own attempts know of their lease themselves.
-        if !shared.alive.lock().contains_key(&token) && shared.lost.lock().insert(token) {
-            tracing::warn!(job.id = id, "a lease ran out; its job is taken over");
-            shared.report(End {
-                id,
-                token,
-                attempt,
-                batch,
-                queue: None,
-                verb: Verb::Lost,
-                ran: None,
-                halts: false,
-                wait: Duration::ZERO,
-                error: None,
-                output: None,
-                held_since: None,
-                sent_before: false,
-            });
-        }
-    }
-    Ok(row
-        .due_ms
-        .and_then(|ms| u64::try_from(ms).ok())
-        .map(Duration::from_millis))
-}
-
-/// Tells the other processes which queues got work and what else they must hear, in one statement outside of any
-/// transaction that does the work: a notification serialises the commit it is part of.
-async fn announce(shared: &Shared, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let (channels, texts): (Vec<String>, Vec<String>) = shared
-        .news
-        .lock()
-        .drain()
-        .map(|news| (news.channel.to_owned(), news.text))
-        .unzip();
-    if texts.is_empty() {
-        return Ok(());
-    }
-    sqlx::query!(
-        "select pg_notify(channel, news) from unnest($1::text[], $2::text[]) as told (channel, news)",
-        &channels,
-        &texts
-    )
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-async fn farewell(shared: &Shared, link: &mut Link) {
-    let outcome = async {
-        let connection = link.try_get().await?;
-        announce(shared, &mut *connection).await?;
-        sqlx::query!(
-            "update pipeline.workers set stopped_at = pipeline.now(), seen_at = pipeline.now()
-             where id = $1",
-            shared.worker()
+        sqlx::query_file_scalar!(
+            "src/sql/register_worker.sql",
+            self.config.name,
+            self.config.host,
+            i32::try_from(std::process::id()).unwrap_or(0),
+            self.slots.to_json(),
+            &self.config.registry.names(),
+            &self.config.registry.versions(),
+            self.hooks.takes_steps(),
         )
-        .execute(connection)
+        .fetch_one(connection)
         .await
-    };
-    if let Ok(Err(error)) = tokio::time::timeout(GOODBYE, outcome).await {
-        tracing::debug!(%error, "the worker's row could not be closed");
+        .map(Ok)
+    }
+
+    /// Ticks until the last end is committed.
+    pub(crate) async fn run(self, mut connection: EngineConnection) {
+        // When the next tick is due; `None` means now. Notifications are sent without waiting for it.
+        let mut next: Option<Instant> = None;
+        while !self.lifecycle.has_reached(Phase::Closing) {
+            let outcome = tokio::select! {
+                outcome = limited(self.once(&mut connection, next)) => outcome,
+                () = self.closed_for_long() => Err(sqlx::Error::PoolTimedOut),
+            };
+            match outcome {
+                Ok(at) => {
+                    connection.succeeded();
+                    next = self.wait(at).await;
+                }
+                Err(error) => {
+                    connection.failed(&error);
+                    connection.back_off(&self.lifecycle, Phase::Closing).await;
+                    next = None;
+                }
+            }
+        }
+        self.close(&mut connection).await;
+    }
+
+    /// Sends notifications, and ticks if it is time. Returns when the next tick is due.
+    async fn once(
+        &self,
+        connection: &mut EngineConnection,
+        next: Option<Instant>,
+    ) -> Result<Instant, sqlx::Error> {
+        let connection = connection.get().await?;
+        self.outbox.send(connection).await?;
+        let poll = self.config.poll;
+        match next {
+            Some(at) if Instant::now() < at => Ok(at),
+            _ if self.lifecycle.has_reached(Phase::Draining) => Ok(Instant::now() + poll),
+            _ => {
+                let due = self.tick(connection).await?;
+                Ok(Instant::now() + due.map_or(poll, |due| due.min(poll)))
+            }
+        }
+    }
+
+    /// Completes when nothing is left to do but to close the row, and the database still does not answer.
+    async fn closed_for_long(&self) {
+        self.lifecycle.reached(Phase::Closing).await;
+        tokio::time::sleep(CLOSE_TIMEOUT).await;
+    }
+
+    /// Waits until the tick is due, which is never later than the poll: the poll covers every notification
+    /// that was not sent or not heard. Returns earlier, with the time of the tick, where there are
+    /// notifications to send.
+    async fn wait(&self, at: Instant) -> Option<Instant> {
+        tokio::select! {
+            () = self.schedule.due(at) => None,
+            () = self.lifecycle.reached(Phase::Closing) => None,
+            () = self.outbox.filled() => Some(at),
+        }
+    }
+
+    /// Ticks once. Returns how long it takes until the next job is due.
+    pub(super) async fn tick(
+        &self,
+        connection: &mut PgConnection,
+    ) -> Result<Option<Duration>, sqlx::Error> {
+        let row = sqlx::query_file!(
+            "src/sql/tick.sql",
+            self.config.worker(),
+            &self.slots.patterns(),
+            self.hooks.takes_steps()
+        )
+        .fetch_one(connection)
+        .await?;
+        if row.ready.unwrap_or(false) {
+            self.slots.wake_all();
+        }
+        let lost = row
+            .lost_ids
+            .unwrap_or_default()
+            .into_iter()
+            .zip(row.lost_tokens.unwrap_or_default())
+            .zip(row.lost_attempts.unwrap_or_default())
+            .zip(row.lost_batches.unwrap_or_default());
+        for (((id, token), attempt), batch) in lost {
+            let mut end = AttemptEnd::new(id, token, attempt, batch);
+            end.kind = EndKind::Lost;
+            self.ledger.take_over(end);
+        }
+        Ok(row
+            .due_ms
+            .and_then(|ms| u64::try_from(ms).ok())
+            .map(Duration::from_millis))
+    }
+
+    /// Sends the last notifications and notes in the worker's row that it stopped.
+    async fn close(&self, connection: &mut EngineConnection) {
+        let outcome = tokio::time::timeout(CLOSE_TIMEOUT, async {
+            let open = connection.get().await?;
+            self.outbox.send(open).await?;
+            sqlx::query!(
+                "update pipeline.workers set stopped_at = pipeline.now(), seen_at = pipeline.now()
+                 where id = $1",
+                self.config.worker()
+            )
+            .execute(open)
+            .await
+        });
+        if let Ok(Err(error)) = outcome.await {
+            tracing::debug!(%error, "row of the worker could not be closed");
+        }
+        connection.close().await;
     }
 }

@@ -1,217 +1,321 @@
-//! The transaction of a turn: lock, end, settle, claim, commit.
+//! The transaction of a committer: lock, end, apply, claim, commit. No statement waits for a lock.
 
-use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection};
 
-use super::ends::{Came, End, Verb};
-use super::lines::Reserved;
-use super::link::{Link, Trouble};
+use super::config::Config;
+use super::connection::EngineConnection;
+use super::hooks::{Effects, Hooks, OfferedSlots, SlotOffer};
 use super::probe::Moment;
-use super::{News, Offer, Offered, Shared};
-use crate::backend::Claimed;
+use super::slots::{Reserved, Slots};
+use crate::attempt::{AttemptEnd, Claimed, EndKind, HeldRow, Outcome};
 use crate::input::Input;
 use crate::limits;
+use crate::sqlstate::{self, ErrorClass};
 
-/// What a committed turn came to.
-#[derive(Default)]
-pub(super) struct Done {
-    pub(super) stale: HashSet<usize>,
-    pub(super) failed: HashSet<usize>,
-    pub(super) held: Vec<End>,
-    pub(super) claimed: Vec<Claimed>,
-    /// How many of the slots of each line were claimed for, and what came last where all were filled.
-    pub(super) asked: Vec<Asked>,
-    pub(super) queues: Vec<String>,
-    pub(super) news: Vec<News>,
+/// What a transaction needs to know of its worker.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parts<'a> {
+    pub(super) config: &'a Config,
+    pub(super) hooks: &'a Hooks,
+    pub(super) slots: &'a Slots,
 }
 
-/// What a claim asked of a line, and what came.
+/// What one transaction is asked to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub(super) ends: &'a [AttemptEnd],
+    pub(super) reserved: &'a [Reserved],
+    /// The longest that one statement may take, where that is not the usual limit.
+    pub(super) statement_limit: Option<Duration>,
+    /// Load the inputs of claimed jobs one half at a time, so that a job whose input cannot be loaded is
+    /// found and fails alone.
+    pub(super) isolate_inputs: bool,
+}
+
+/// What a committed transaction did.
+#[derive(Debug, Default)]
+pub(super) struct Committed {
+    /// Positions of ends that changed nothing: their row is gone or bears another token.
+    pub(super) stale: HashSet<usize>,
+    /// Positions of ends after which their jobs have failed for good.
+    pub(super) failed: HashMap<usize, FailedJob>,
+    /// Positions of ends that were not written, and the row that another transaction holds.
+    pub(super) held: HashMap<usize, HeldRow>,
+    pub(super) claimed: Vec<Claimed>,
+    pub(super) asked: Vec<Asked>,
+    pub(super) effects: Effects,
+}
+
+/// A job that failed for good.
+#[derive(Debug)]
+pub(super) struct FailedJob {
+    /// Class and message of the last error.
+    pub(super) reason: (String, String),
+    pub(super) kind: String,
+    pub(super) key: Option<String>,
+}
+
+/// What a claim asked of one pattern, and what came of it.
+#[derive(Debug)]
 pub(super) struct Asked {
-    /// Which of the reserved lines.
+    /// The position among the reserved slots.
     pub(super) at: usize,
     pub(super) count: usize,
-    /// Priority and waiting time of the last, where as many came as were asked for.
+    /// Priority and waiting time of the last job, where as many came as were asked for.
     pub(super) last: Option<(i16, Duration)>,
 }
 
-/// Why a turn was not committed, or may not have been.
+/// Why a transaction was not committed, or may not have been.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum Failure {
     /// Nothing was written.
     Error(sqlx::Error),
-    /// The answer to the commit of this transaction was lost, and with it whether these are ours.
-    Unknown(String, Vec<Claimed>),
+    /// Nothing was written: an end hook found these rows locked that its own rows lead to.
+    Held { hook: usize, rows: Vec<i64> },
+    /// The answer to the commit was lost, and with it whether these jobs are claimed.
+    Unknown(Vec<Claimed>),
 }
 
-impl From<sqlx::Error> for Refused {
+impl From<sqlx::Error> for Failure {
     fn from(error: sqlx::Error) -> Self {
         Self::Error(error)
     }
 }
 
-/// One transaction: lock, end, settle, claim, commit. `statement` is the longest that one of its
-/// statements may take, where that is not the usual.
-pub(super) async fn attempt(
-    shared: &Shared,
-    link: &mut Link,
-    ends: Vec<End>,
-    reserved: &[Reserved],
-    wait: bool,
-    statement: Option<Duration>,
-) -> Result<(Vec<End>, Done), Refused> {
-    let connection = link.try_get().await?;
-    let mut tx = connection.begin().await?;
-    if let Some(limit) = statement {
+/// Runs one transaction.
+pub(super) async fn run(
+    parts: Parts<'_>,
+    connection: &mut EngineConnection,
+    request: Request<'_>,
+) -> Result<Committed, Failure> {
+    let mut tx = connection.get().await?.begin().await?;
+    if let Some(limit) = request.statement_limit {
         let millis = limit.as_millis().to_string();
         sqlx::query_scalar!("select set_config('statement_timeout', $1, true)", millis)
             .fetch_one(&mut *tx)
             .await?;
     }
-    let (mut ends, held) = lock(shared, &mut tx, ends, wait).await?;
-    let mut done = Done {
-        held,
-        ..Done::default()
+    let mut done = Committed {
+        held: lock(parts.hooks, &mut tx, request.ends).await?,
+        ..Committed::default()
     };
-    let mut xid = None;
-    if !ends.is_empty() {
-        xid = end(shared, &mut tx, &mut ends, &mut done).await?;
-        settle(shared, &mut tx, &ends, &offer(shared, reserved), &mut done).await?;
-        seat(shared, reserved, &mut done.claimed);
+    end(parts.config, &mut tx, request.ends, &mut done).await?;
+    apply(parts, &mut tx, request, &mut done).await?;
+    claim(parts, &mut tx, request, &mut done).await?;
+    let ended = request.ends.len() - done.held.len();
+    if ended > 0 {
+        parts.hooks.probe(Moment::BeforeCommit, ended).await;
     }
-    claim(shared, &mut tx, reserved, &mut done).await?;
-    if !ends.is_empty() {
-        shared.probe(Moment::BeforeCommit, ends.len()).await;
-    }
-    match (tx.commit().await, xid) {
-        (Ok(()), _) => {
-            if !ends.is_empty() {
-                shared.probe(Moment::AfterCommit, ends.len()).await;
+    match tx.commit().await {
+        Ok(()) => {
+            if ended > 0 {
+                parts.hooks.probe(Moment::AfterCommit, ended).await;
             }
-            Ok((ends, done))
+            Ok(done)
         }
-        (Err(error), Some(xid)) if Trouble::of(&error) == Trouble::Server => {
-            tracing::warn!(%error, "the answer to a commit was lost");
-            Err(Refused::Unknown(xid, done.claimed))
+        Err(error) if ErrorClass::of(&error) == ErrorClass::Server => {
+            tracing::warn!(%error, "commit answer lost");
+            Err(Failure::Unknown(done.claimed))
         }
-        (Err(error), _) => Err(error.into()),
+        Err(error) => Err(error.into()),
     }
 }
 
+/// Locks the rows that the ends need, without waiting. Returns the ends whose rows are held.
 async fn lock(
-    shared: &Shared,
+    hooks: &Hooks,
     tx: &mut PgConnection,
-    ends: Vec<End>,
-    wait: bool,
-) -> Result<(Vec<End>, Vec<End>), sqlx::Error> {
-    let mut may_go = vec![true; ends.len()];
-    for settle in &shared.settle {
-        let concerned: Vec<usize> = (0..ends.len())
-            .filter(|at| settle.row(&ends[*at]).is_some())
-            .collect();
-        if concerned.is_empty() {
+    ends: &[AttemptEnd],
+) -> Result<HashMap<usize, HeldRow>, sqlx::Error> {
+    let mut held_ends = HashMap::new();
+    for (at_hook, hook) in hooks.end.iter().enumerate() {
+        let mut rows: Vec<i64> = ends.iter().filter_map(|end| hook.row(end)).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        if rows.is_empty() {
             continue;
         }
-        let theirs: Vec<&End> = concerned.iter().map(|at| &ends[*at]).collect();
-        let answers = settle.lock(&mut *tx, &theirs, wait).await?;
-        for (at, answer) in concerned.into_iter().zip(answers) {
-            may_go[at] &= answer;
+        let held: HashSet<i64> = hook.lock(&mut *tx, &rows).await?.into_iter().collect();
+        if held.is_empty() {
+            continue;
+        }
+        for (at, end) in ends.iter().enumerate() {
+            if let Some(row) = hook.row(end).filter(|row| held.contains(row)) {
+                held_ends.entry(at).or_insert(HeldRow::Hook(at_hook, row));
+            }
         }
     }
-    let (mut go, mut held) = (Vec::with_capacity(ends.len()), Vec::new());
-    for (mut end, may_go) in ends.into_iter().zip(may_go) {
-        if may_go {
-            go.push(end);
-        } else {
-            end.held_since.get_or_insert_with(Instant::now);
-            held.push(end);
-        }
-    }
-    // In the order of ids: two who end the same jobs meet in one direction.
-    go.sort_unstable_by_key(|end| end.id);
-    Ok((go, held))
+    Ok(held_ends)
 }
 
+/// Ends the attempts whose rows are not held, in the order of their jobs' ids.
 async fn end(
-    shared: &Shared,
+    config: &Config,
     tx: &mut PgConnection,
-    ends: &mut [End],
-    done: &mut Done,
-) -> Result<Option<String>, sqlx::Error> {
-    let column = |of: fn(&End) -> i64| ends.iter().map(of).collect::<Vec<i64>>();
-    let verbs: Vec<i16> = ends.iter().map(|end| end.verb as i16).collect();
-    let classes: Vec<Option<&str>> = ends.iter().map(|end| Some(end.error()?.0)).collect();
-    let messages: Vec<Option<&str>> = ends.iter().map(|end| Some(end.error()?.1)).collect();
+    ends: &[AttemptEnd],
+    done: &mut Committed,
+) -> Result<(), sqlx::Error> {
+    let mut order: Vec<usize> = (0..ends.len())
+        .filter(|at| !done.held.contains_key(at))
+        .collect();
+    if order.is_empty() {
+        return Ok(());
+    }
+    order.sort_unstable_by_key(|at| ends[*at].id);
+    let column = |of: fn(&AttemptEnd) -> i64| -> Vec<i64> {
+        order.iter().map(|at| of(&ends[*at])).collect()
+    };
+    let kinds: Vec<i16> = order.iter().map(|at| ends[*at].kind as i16).collect();
+    let errors: Vec<Option<(&str, &str)>> = order.iter().map(|at| ends[*at].error()).collect();
+    let classes: Vec<Option<&str>> = errors.iter().map(|error| Some(error.as_ref()?.0)).collect();
+    let messages: Vec<Option<&str>> = errors.iter().map(|error| Some(error.as_ref()?.1)).collect();
     let row = sqlx::query_file!(
         "src/sql/end.sql",
         &column(|end| end.id),
         &column(|end| end.token),
-        &verbs,
+        &kinds,
         &column(|end| limits::millis(end.wait)),
         &classes as &[Option<&str>],
         &messages as &[Option<&str>],
-        shared.settings.keep_succeeded,
-        limits::millis(shared.settings.unknown_after),
+        config.keep_succeeded,
+        limits::millis(config.unknown_after),
     )
     .fetch_one(tx)
     .await?;
-    let positions = |ords: Option<Vec<i32>>| {
-        ords.unwrap_or_default()
-            .into_iter()
-            .filter_map(|ord| usize::try_from(ord - 1).ok())
-            .collect::<HashSet<usize>>()
+    let position = |ord: i32| {
+        let at = usize::try_from(ord - 1).ok()?;
+        order.get(at).copied()
     };
-    done.stale = positions(row.stale);
-    // Some fail only in the database, which then says why.
-    let said = row
-        .classes
+    done.stale = row
+        .stale
         .into_iter()
         .flatten()
-        .zip(row.messages.into_iter().flatten());
-    for (ord, said) in row.failed.iter().flatten().zip(said) {
-        if let (Some(end), (Some(class), Some(message))) = (
-            usize::try_from(ord - 1)
-                .ok()
-                .and_then(|at| ends.get_mut(at)),
-            said,
-        ) {
-            end.error = Some((class, message));
+        .filter_map(position)
+        .collect();
+    for at in row.held.into_iter().flatten().filter_map(position) {
+        done.held.insert(at, HeldRow::Job(ends[at].id));
+    }
+    // Some jobs fail only in the database, which then says why.
+    let reasons = row.classes.unwrap_or_default().into_iter();
+    let reasons = reasons.zip(row.messages.unwrap_or_default());
+    let names = row.kinds.unwrap_or_default().into_iter();
+    let names = names.zip(row.keys.unwrap_or_default());
+    let failed = row.failed.into_iter().flatten().zip(reasons.zip(names));
+    for (ord, ((class, message), (kind, key))) in failed {
+        if let Some(at) = position(ord) {
+            let reason = (class.unwrap_or_default(), message.unwrap_or_default());
+            done.failed.insert(at, FailedJob { reason, kind, key });
         }
     }
-    done.failed = positions(row.failed);
-    Ok(row.xid)
+    Ok(())
 }
 
-/// What this worker can start at once.
-fn offer(shared: &Shared, reserved: &[Reserved]) -> Offer {
-    let lines = reserved
+/// Lets every hook write what follows from the ends that it has to do with.
+async fn apply(
+    parts: Parts<'_>,
+    tx: &mut PgConnection,
+    request: Request<'_>,
+    done: &mut Committed,
+) -> Result<(), Failure> {
+    let ends = request.ends;
+    if ends.len() == done.held.len() {
+        return Ok(());
+    }
+    // An end whose failure the database decided carries the database's reason from here on.
+    let decided: HashMap<usize, AttemptEnd> = done
+        .failed
         .iter()
-        .filter_map(|reserved| {
-            let line = &shared.lines[reserved.line];
-            Some(Offered {
-                pattern: line.pattern.clone(),
-                free: i32::try_from(reserved.permits.num_permits()).unwrap_or(i32::MAX),
-                floor: line.floor()?,
-            })
+        .filter(|(at, job)| ends[**at].error.as_ref() != Some(&job.reason))
+        .map(|(at, job)| {
+            let mut end = ends[*at].clone();
+            end.error = Some(job.reason.clone());
+            (*at, end)
         })
         .collect();
-    Offer {
-        worker: shared.worker(),
-        lines,
-        kinds: shared.kinds.clone(),
+    let offer = offer(parts, request.reserved);
+    for (at_hook, hook) in parts.hooks.end.iter().enumerate() {
+        let concerned: Vec<(&AttemptEnd, Outcome)> = (0..ends.len())
+            .filter(|at| !done.stale.contains(at) && !done.held.contains_key(at))
+            .map(|at| {
+                let end = decided.get(&at).unwrap_or(&ends[at]);
+                (end, outcome(end, done.failed.contains_key(&at)))
+            })
+            .filter(|(end, _)| hook.row(end).is_some())
+            .collect();
+        if concerned.is_empty() {
+            continue;
+        }
+        let effects = hook.apply(&mut *tx, &concerned, &offer).await;
+        let effects = effects.map_err(|error| match sqlstate::held_rows(&error) {
+            Some(rows) => Failure::Held {
+                hook: at_hook,
+                rows,
+            },
+            None => Failure::Error(error),
+        })?;
+        done.claimed.extend(effects.started);
+        done.effects.queues.extend(effects.queues);
+        done.effects.notifications.extend(effects.notifications);
+        done.effects.stop.extend(effects.stop);
+        done.effects.failed.extend(effects.failed);
+    }
+    seat(parts.slots, request.reserved, &mut done.claimed);
+    Ok(())
+}
+
+fn outcome(end: &AttemptEnd, has_failed: bool) -> Outcome {
+    match end.kind {
+        _ if has_failed => Outcome::Failed,
+        EndKind::Succeed => Outcome::Succeeded,
+        _ => Outcome::WillRetry,
     }
 }
 
-/// Gives what was handed over its place in one of the reserved lines.
-fn seat(shared: &Shared, reserved: &[Reserved], started: &mut [Claimed]) {
-    let mut left: Vec<usize> = reserved
-        .iter()
-        .map(|reserved| reserved.permits.num_permits())
-        .collect();
+/// Offers the reserved slots to hand-over. Patterns without a free slot are listed too: a queue that belongs
+/// to one of them must not take the slots of a wider pattern.
+fn offer(parts: Parts<'_>, reserved: &[Reserved]) -> SlotOffer {
+    let free = |at: usize| {
+        let reserved = reserved.iter().find(|reserved| reserved.queue == at)?;
+        let min_priority = parts.slots.get(at).min_priority()?;
+        Some((i32::try_from(reserved.count()).ok()?, min_priority))
+    };
+    let offered = |(at, queue): (usize, &super::slots::QueueSlots)| {
+        let (free, min_priority) = free(at).unwrap_or((0, i16::MAX));
+        OfferedSlots {
+            pattern: queue.pattern.clone(),
+            free,
+            min_priority,
+        }
+    };
+    let queues = if reserved.is_empty() {
+        Vec::new()
+    } else {
+        parts.slots.iter().enumerate().map(offered).collect()
+    };
+    SlotOffer {
+        worker: parts.config.worker(),
+        queues,
+        kinds: parts.config.kinds.clone(),
+        token_base: token_base(),
+    }
+}
+
+/// Returns a random number to count tokens from. Tokens are random, because a number from a sequence may be
+/// given out twice around a crash or a failover.
+pub(super) fn token_base() -> i64 {
+    fastrand::i64(1..i64::MAX / 2)
+}
+
+/// Assigns handed-over jobs to the reserved slots of their queues.
+fn seat(slots: &Slots, reserved: &[Reserved], started: &mut [Claimed]) {
+    let mut left: Vec<usize> = reserved.iter().map(Reserved::count).collect();
     for job in started {
-        let free = (0..reserved.len())
-            .find(|at| left[*at] > 0 && shared.lines[reserved[*at].line].matches(&job.queue));
+        let pattern = slots.pattern_of(&job.queue);
+        let free =
+            (0..reserved.len()).find(|at| left[*at] > 0 && Some(reserved[*at].queue) == pattern);
         if let Some(at) = free {
             left[at] -= 1;
             job.line = i32::try_from(at + 1).unwrap_or(0);
@@ -219,45 +323,14 @@ fn seat(shared: &Shared, reserved: &[Reserved], started: &mut [Claimed]) {
     }
 }
 
-async fn settle(
-    shared: &Shared,
-    tx: &mut PgConnection,
-    ends: &[End],
-    offer: &Offer,
-    done: &mut Done,
-) -> Result<(), sqlx::Error> {
-    for settle in &shared.settle {
-        let theirs: Vec<(&End, Came)> = ends
-            .iter()
-            .enumerate()
-            .filter(|(at, end)| !done.stale.contains(at) && settle.row(end).is_some())
-            .map(|(at, end)| (end, came(end, done.failed.contains(&at))))
-            .collect();
-        if !theirs.is_empty() {
-            let settled = settle.settle(&mut *tx, &theirs, offer).await?;
-            done.queues.extend(settled.queues);
-            done.news.extend(settled.news);
-            done.claimed.extend(settled.started);
-        }
-    }
-    Ok(())
-}
-
-fn came(end: &End, failed: bool) -> Came {
-    match end.verb {
-        _ if failed => Came::Failed,
-        Verb::Succeed => Came::Succeeded,
-        _ => Came::Back,
-    }
-}
-
-/// Fills the slots that are left of the lines that may have work.
+/// Claims jobs for the slots that are left.
 async fn claim(
-    shared: &Shared,
+    parts: Parts<'_>,
     tx: &mut PgConnection,
-    reserved: &[Reserved],
-    done: &mut Done,
+    request: Request<'_>,
+    done: &mut Committed,
 ) -> Result<(), sqlx::Error> {
+    let reserved = request.reserved;
     let seated = |at: usize| {
         let line = i32::try_from(at + 1).unwrap_or(0);
         done.claimed.iter().filter(|job| job.line == line).count()
@@ -266,10 +339,7 @@ async fn claim(
         .filter(|at| reserved[*at].claims)
         .map(|at| Asked {
             at,
-            count: reserved[at]
-                .permits
-                .num_permits()
-                .saturating_sub(seated(at)),
+            count: reserved[at].count().saturating_sub(seated(at)),
             last: None,
         })
         .filter(|asked| asked.count > 0)
@@ -280,20 +350,20 @@ async fn claim(
     let patterns: Vec<&str> = done
         .asked
         .iter()
-        .map(|asked| shared.lines[reserved[asked.at].line].pattern.as_str())
+        .map(|asked| parts.slots.get(reserved[asked.at].queue).pattern.as_str())
         .collect();
-    let limits: Vec<i32> = done
+    let counts: Vec<i32> = done
         .asked
         .iter()
         .map(|asked| i32::try_from(asked.count).unwrap_or(i32::MAX))
         .collect();
     let rows = sqlx::query_file!(
         "src/sql/claim.sql",
-        shared.worker(),
+        parts.config.worker(),
         &patterns as &[&str],
-        &limits,
-        shared.settings.only.as_deref(),
-        shared.takes_steps(),
+        &counts,
+        parts.config.only.as_deref(),
+        parts.hooks.takes_steps(),
     )
     .fetch_all(&mut *tx)
     .await?;
@@ -330,10 +400,57 @@ async fn claim(
         let came = claimed.iter().filter(|job| job.line == line).count();
         asked.last = asked.last.filter(|_| came >= asked.count);
     }
-    for load in &shared.load {
-        load.load(&mut *tx, &mut claimed).await?;
-    }
+    load(parts.hooks, tx, &mut claimed, request.isolate_inputs).await?;
     claimed.sort_by(|a, b| (b.priority, a.run_at, a.id).cmp(&(a.priority, b.run_at, b.id)));
     done.claimed.extend(claimed);
+    Ok(())
+}
+
+/// Loads the inputs of claimed jobs.
+async fn load(
+    hooks: &Hooks,
+    tx: &mut PgConnection,
+    claimed: &mut [Claimed],
+    isolate: bool,
+) -> Result<(), sqlx::Error> {
+    if !isolate {
+        for hook in &hooks.claim {
+            hook.load(&mut *tx, claimed).await?;
+        }
+        return Ok(());
+    }
+    // The first half is tried first: `pop` takes from the end.
+    let mut parts = vec![claimed];
+    while let Some(part) = parts.pop() {
+        let mut savepoint = tx.begin().await?;
+        let mut outcome = Ok(());
+        for hook in &hooks.claim {
+            outcome = hook.load(&mut savepoint, part).await;
+            if outcome.is_err() {
+                break;
+            }
+        }
+        match outcome {
+            Ok(()) => savepoint.commit().await?,
+            Err(error) if ErrorClass::of(&error) == ErrorClass::Data => {
+                savepoint.rollback().await?;
+                if let [job] = part {
+                    tracing::error!(job.id = job.id, job.kind, %error, "job input could not be loaded");
+                    job.input = Input::Refused(
+                        "InputRefused".to_owned(),
+                        format!(
+                            "the database could not load the job's input: {error}; make the input \
+                             smaller or repair it, then retry the job, or reopen its run"
+                        ),
+                    );
+                } else {
+                    let (first, second) = part.split_at_mut(part.len() / 2);
+                    parts.push(second);
+                    parts.push(first);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
     Ok(())
 }

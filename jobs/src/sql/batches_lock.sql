@@ -1,1 +1,7 @@
-select id from pipeline.batch_sets where id = any ($1) order by id for no key update skip locked
+-- Locks batches without waiting. Returns those that exist and are locked by another transaction.
+with locked as materialized (
+    select b.id from pipeline.batch_sets b where b.id = any ($1::bigint[])
+    order by b.id for no key update skip locked
+)
+select b.id from pipeline.batch_sets b
+where b.id = any ($1::bigint[]) and not exists (select from locked where locked.id = b.id)

@@ -1,9 +1,9 @@
--- Which of these claims the rows bear, and whether the transaction that made them is still under way.
+-- Which of these claims the rows bear for this worker, and whether the backend that made them is still at work.
 select
     (
         select array_agg(j.token) from unnest($1::bigint[], $2::bigint[]) as e (id, token)
-        join pipeline.jobs j on j.id = e.id and j.token = e.token
+        join pipeline.jobs j on j.id = e.id and j.token = e.token and j.worker = $5::bigint
     ) as tokens,
     exists (
-        select from pg_stat_activity where backend_xid = $3::text::xid8::xid
+        select from pg_stat_activity where pid = $3::integer and backend_start = $4::timestamptz
     ) as "in_progress!"

@@ -138,11 +138,11 @@ pub(crate) async fn chained(
     };
     if let (Target::Pool(pool), false) = (&target, after.is_empty()) {
         // What it is chained to may have ended: that acts at once. If we cannot, a worker takes it up.
-        let settled = async { take_up(&mut *pool.acquire().await?).await };
-        match settled.await {
-            Ok(settled) => {
-                let stops = !settled.stop.is_empty();
-                tell(pool, &settled.queues, settled.news, stops).await;
+        let effects = async { take_up(&mut *pool.acquire().await?).await };
+        match effects.await {
+            Ok(effects) => {
+                let stops = !effects.stop.is_empty();
+                tell(pool, &effects.queues, effects.notifications, stops).await;
             }
             Err(error) => tracing::debug!(%error, "a chain is left to the workers"),
         }

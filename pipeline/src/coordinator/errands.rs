@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Chore, Settled};
+use jobs::seams::{Effects, MaintenanceTask};
 use sqlx::{Connection as _, PgConnection};
 
 use super::news;
@@ -15,7 +15,7 @@ pub(crate) const REQUESTS: &str = "pipeline_requests";
 #[derive(Debug)]
 pub(crate) struct Errands;
 
-impl Chore for Errands {
+impl MaintenanceTask for Errands {
     fn every(&self) -> Duration {
         Duration::from_secs(1)
     }
@@ -28,42 +28,42 @@ impl Chore for Errands {
         &'a self,
         connection: &'a mut PgConnection,
         worker: i64,
-    ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
+    ) -> BoxFuture<'a, Result<Effects, sqlx::Error>> {
         Box::pin(async move {
-            let mut settled = Settled::default();
+            let mut effects = Effects::default();
             let found = sqlx::query_file!("src/sql/errands.sql", worker)
                 .fetch_one(&mut *connection)
                 .await?;
             if found.requested == Some(true) {
-                add(&mut settled, take_up(connection).await?);
+                add(&mut effects, take_up(connection).await?);
             }
             for run in found.overdue.unwrap_or_default() {
                 let drained = drain(connection, run).await;
-                add(&mut settled, one_of_many(drained, run)?);
+                add(&mut effects, one_of_many(drained, run)?);
             }
-            settled.stop.extend(found.stop.unwrap_or_default());
-            Ok(settled)
+            effects.stop.extend(found.stop.unwrap_or_default());
+            Ok(effects)
         })
     }
 }
 
-fn add(settled: &mut Settled, more: Settled) {
-    settled.queues.extend(more.queues);
-    settled.news.extend(more.news);
-    settled.stop.extend(more.stop);
+fn add(effects: &mut Effects, more: Effects) {
+    effects.queues.extend(more.queues);
+    effects.notifications.extend(more.notifications);
+    effects.stop.extend(more.stop);
 }
 
 /// What became of one errand of many: if the database refuses it, that keeps nobody from the others,
 /// and it is tried again the next time.
-fn one_of_many(outcome: Result<Settled, sqlx::Error>, run: i64) -> Result<Settled, sqlx::Error> {
+fn one_of_many(outcome: Result<Effects, sqlx::Error>, run: i64) -> Result<Effects, sqlx::Error> {
     match outcome {
         Err(error) if is_in_the_way(&error) => {
             tracing::debug!(run.id = run, %error, "somebody else holds what a run leads to");
-            Ok(Settled::default())
+            Ok(Effects::default())
         }
         Err(sqlx::Error::Database(error)) => {
             tracing::error!(run.id = run, %error, "what is asked of a run cannot be done");
-            Ok(Settled::default())
+            Ok(Effects::default())
         }
         outcome => outcome,
     }
@@ -77,20 +77,20 @@ pub(crate) fn is_in_the_way(error: &sqlx::Error) -> bool {
 
 /// Takes up what was requested, each in a transaction of its own. What concerns a run that somebody
 /// else holds is left for the next time.
-pub(crate) async fn take_up(connection: &mut PgConnection) -> Result<Settled, sqlx::Error> {
-    let mut settled = Settled::default();
+pub(crate) async fn take_up(connection: &mut PgConnection) -> Result<Effects, sqlx::Error> {
+    let mut effects = Effects::default();
     let mut after = 0;
     loop {
         let requests = sqlx::query_file!("src/sql/requests.sql", after)
             .fetch_all(&mut *connection)
             .await?;
         let Some(last) = requests.last() else {
-            return Ok(settled);
+            return Ok(effects);
         };
         after = last.id;
         for request in requests {
             let taken = take_up_one(connection, request.id).await;
-            add(&mut settled, one_of_many(taken, request.run)?);
+            add(&mut effects, one_of_many(taken, request.run)?);
         }
     }
 }
@@ -99,14 +99,14 @@ fn asked_for(
     queues: Option<Vec<String>>,
     over: Option<Vec<i64>>,
     stop: Option<Vec<i64>>,
-) -> Settled {
-    let mut settled = Settled::of_queues(queues.unwrap_or_default());
-    settled.news = news(&over.unwrap_or_default());
-    settled.stop = stop.unwrap_or_default();
-    settled
+) -> Effects {
+    let mut effects = Effects::of_queues(queues.unwrap_or_default());
+    effects.notifications = news(&over.unwrap_or_default());
+    effects.stop = stop.unwrap_or_default();
+    effects
 }
 
-async fn take_up_one(connection: &mut PgConnection, request: i64) -> Result<Settled, sqlx::Error> {
+async fn take_up_one(connection: &mut PgConnection, request: i64) -> Result<Effects, sqlx::Error> {
     let row = sqlx::query_file!("src/sql/take_up.sql", request)
         .fetch_one(connection)
         .await?;
@@ -114,12 +114,12 @@ async fn take_up_one(connection: &mut PgConnection, request: i64) -> Result<Sett
 }
 
 /// Drains a run whose deadline has passed, unless somebody else holds it: then the next time.
-async fn drain(connection: &mut PgConnection, run: i64) -> Result<Settled, sqlx::Error> {
+async fn drain(connection: &mut PgConnection, run: i64) -> Result<Effects, sqlx::Error> {
     let mut tx = connection.begin().await?;
     let locked = sqlx::query_scalar!("select pipeline.lock_runs_v1($1)", &[run])
         .fetch_one(&mut *tx)
         .await?;
-    let mut settled = Settled::default();
+    let mut effects = Effects::default();
     if locked == Some(true) {
         let row = sqlx::query!(
             "select queues, over, asked from pipeline.cancel_v1($1, 'deadline')",
@@ -127,8 +127,8 @@ async fn drain(connection: &mut PgConnection, run: i64) -> Result<Settled, sqlx:
         )
         .fetch_one(&mut *tx)
         .await?;
-        settled = asked_for(row.queues, row.over, row.asked);
+        effects = asked_for(row.queues, row.over, row.asked);
     }
     tx.commit().await?;
-    Ok(settled)
+    Ok(effects)
 }

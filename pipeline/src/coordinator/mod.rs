@@ -10,10 +10,13 @@ mod input;
 mod reconcile;
 mod store;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Came, Claimed, End, LoadInput, News, Offer, Settle, Settled};
+use jobs::seams::{
+    AttemptEnd, ClaimHook, Claimed, Effects, EndHook, FailureLabel, Notification, Outcome,
+    SlotOffer,
+};
 use sqlx::PgConnection;
 
 pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up};
@@ -66,8 +69,8 @@ macro_rules! given {
 #[derive(Debug)]
 pub(crate) struct Coordinator;
 
-impl Settle for Coordinator {
-    fn row(&self, end: &End) -> Option<i64> {
+impl EndHook for Coordinator {
+    fn row(&self, end: &AttemptEnd) -> Option<i64> {
         end.is_step().then(|| run_of(end.job()))
     }
 
@@ -78,41 +81,26 @@ impl Settle for Coordinator {
     fn lock<'a>(
         &'a self,
         connection: &'a mut PgConnection,
-        ends: &'a [&'a End],
-        wait: bool,
-    ) -> BoxFuture<'a, Result<Vec<bool>, sqlx::Error>> {
+        runs: &'a [i64],
+    ) -> BoxFuture<'a, Result<Vec<i64>, sqlx::Error>> {
         Box::pin(async move {
-            let mut runs: Vec<i64> = ends.iter().filter_map(|end| self.row(end)).collect();
-            runs.sort_unstable();
-            runs.dedup();
-            if wait {
-                sqlx::query_file_scalar!("src/sql/runs_lock_wait.sql", &runs)
-                    .fetch_all(connection)
-                    .await?;
-                // What is not there any more holds nobody up.
-                return Ok(vec![true; ends.len()]);
-            }
-            let locked: HashSet<i64> = sqlx::query_file_scalar!("src/sql/runs_lock.sql", &runs)
+            sqlx::query_file_scalar!("src/sql/runs_lock.sql", runs)
                 .fetch_all(connection)
-                .await?
-                .into_iter()
-                .collect();
-            let is_locked = |end: &&End| self.row(end).is_some_and(|run| locked.contains(&run));
-            Ok(ends.iter().map(is_locked).collect())
+                .await
         })
     }
 
-    fn settle<'a>(
+    fn apply<'a>(
         &'a self,
         connection: &'a mut PgConnection,
-        ends: &'a [(&'a End, Came)],
-        offer: &'a Offer,
-    ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
+        ends: &'a [(&'a AttemptEnd, Outcome)],
+        offer: &'a SlotOffer,
+    ) -> BoxFuture<'a, Result<Effects, sqlx::Error>> {
         Box::pin(async move {
             let end = Ends::of(ends);
-            let patterns: Vec<&str> = offer.lines.iter().map(|it| it.pattern.as_str()).collect();
-            let free: Vec<i32> = offer.lines.iter().map(|it| it.free).collect();
-            let floors: Vec<i16> = offer.lines.iter().map(|it| it.floor).collect();
+            let patterns: Vec<&str> = offer.queues.iter().map(|it| it.pattern.as_str()).collect();
+            let free: Vec<i32> = offer.queues.iter().map(|it| it.free).collect();
+            let floors: Vec<i16> = offer.queues.iter().map(|it| it.min_priority).collect();
             let rows = sqlx::query_file!(
                 "src/sql/advance.sql",
                 &end.ids,
@@ -129,16 +117,17 @@ impl Settle for Coordinator {
                 &floors,
                 &offer.kinds,
             )
-            .fetch_all(connection)
+            .fetch_all(&mut *connection)
             .await?;
-            let mut settled = Settled::default();
+            let mut effects = Effects::default();
+            effects.failed = failure_labels(connection, ends).await?;
             let mut tokens: HashMap<i64, i64> = HashMap::new();
             for (at, row) in rows.into_iter().enumerate() {
                 if at == 0 {
                     let started = row.started.unwrap_or_default().into_iter();
                     tokens = started.zip(row.tokens.unwrap_or_default()).collect();
-                    settled.queues = row.queues.unwrap_or_default();
-                    settled.news = news(&row.over.unwrap_or_default());
+                    effects.queues = row.queues.unwrap_or_default();
+                    effects.notifications = news(&row.over.unwrap_or_default());
                 }
                 let (Some(id), Some(kind), Some(queue)) = (row.id, row.kind, row.queue) else {
                     continue;
@@ -152,11 +141,36 @@ impl Settle for Coordinator {
                 job.lease_ms = row.lease_ms.unwrap_or(1_000);
                 let given = given!(row);
                 given.fill(&mut job);
-                settled.started.push(job);
+                effects.started.push(job);
             }
-            Ok(settled)
+            Ok(effects)
         })
     }
+}
+
+/// Returns how log lines call the steps that have failed for good.
+async fn failure_labels(
+    connection: &mut PgConnection,
+    ends: &[(&AttemptEnd, Outcome)],
+) -> Result<HashMap<i64, FailureLabel>, sqlx::Error> {
+    let failed = |(_, outcome): &&(&AttemptEnd, Outcome)| *outcome == Outcome::Failed;
+    let ids: Vec<i64> = ends
+        .iter()
+        .filter(failed)
+        .map(|(end, _)| end.job())
+        .collect();
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows = sqlx::query_file!("src/sql/failure_labels.sql", &ids)
+        .fetch_all(connection)
+        .await?;
+    let mut labels = HashMap::new();
+    for row in rows {
+        let label = FailureLabel::of_step(row.run, row.step, row.key, row.is_optional);
+        labels.insert(row.job, label);
+    }
+    Ok(labels)
 }
 
 /// Ends of attempts, a column each.
@@ -172,12 +186,12 @@ struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    fn of(ends: &'a [(&'a End, Came)]) -> Self {
-        let came = |end: &End, came: Came| match came {
-            Came::Failed if end.is_lost() => 3,
-            Came::Failed => 1,
-            Came::Back if end.error().is_some() => 4,
-            Came::Back => 5,
+    fn of(ends: &'a [(&'a AttemptEnd, Outcome)]) -> Self {
+        let came = |end: &AttemptEnd, came: Outcome| match came {
+            Outcome::Failed if end.is_lost() => 3,
+            Outcome::Failed => 1,
+            Outcome::WillRetry if end.error().is_some() => 4,
+            Outcome::WillRetry => 5,
             _ if end.halts() => 2,
             _ => 0,
         };
@@ -204,18 +218,18 @@ impl<'a> Ends<'a> {
 }
 
 /// Tells of ended runs.
-pub(crate) fn news(runs: &[i64]) -> Vec<News> {
+pub(crate) fn news(runs: &[i64]) -> Vec<Notification> {
     let text = |runs: &[i64]| {
         let ids: Vec<String> = runs.iter().map(i64::to_string).collect();
-        News {
+        Notification {
             channel: CHANNEL,
-            text: ids.join(","),
+            payload: ids.join(","),
         }
     };
     runs.chunks(NEWS).map(text).collect()
 }
 
-impl LoadInput for Coordinator {
+impl ClaimHook for Coordinator {
     fn load<'a>(
         &'a self,
         connection: &'a mut PgConnection,

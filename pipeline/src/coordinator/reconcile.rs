@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Chore, Settled};
+use jobs::seams::{Effects, MaintenanceTask};
 use sqlx::PgConnection;
 
 /// How often, unless the worker is told otherwise.
@@ -23,7 +23,7 @@ pub(crate) struct Reconciler {
     pub(crate) every: Duration,
 }
 
-impl Chore for Reconciler {
+impl MaintenanceTask for Reconciler {
     fn every(&self) -> Duration {
         self.every
     }
@@ -32,7 +32,7 @@ impl Chore for Reconciler {
         &'a self,
         connection: &'a mut PgConnection,
         worker: i64,
-    ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
+    ) -> BoxFuture<'a, Result<Effects, sqlx::Error>> {
         Box::pin(async move {
             let pass = sqlx::query_file!(
                 "src/sql/reconcile.sql",
@@ -43,11 +43,11 @@ impl Chore for Reconciler {
             )
             .fetch_one(&mut *connection)
             .await?;
-            let mut settled = Settled::default();
+            let mut effects = Effects::default();
             for run in pass.suspects.unwrap_or_default() {
-                mend(connection, worker, run, &mut settled).await?;
+                mend(connection, worker, run, &mut effects).await?;
             }
-            Ok(settled)
+            Ok(effects)
         })
     }
 }
@@ -58,7 +58,7 @@ async fn mend(
     connection: &mut PgConnection,
     worker: i64,
     run: i64,
-    settled: &mut Settled,
+    effects: &mut Effects,
 ) -> Result<(), sqlx::Error> {
     let mended = sqlx::query_file!("src/sql/mend_run.sql", run, worker)
         .fetch_one(&mut *connection)
@@ -72,9 +72,9 @@ async fn mend(
                     "rows of a run were changed from outside"
                 );
             }
-            settled.queues.extend(mended.queues.unwrap_or_default());
-            settled
-                .news
+            effects.queues.extend(mended.queues.unwrap_or_default());
+            effects
+                .notifications
                 .extend(super::news(&mended.over.unwrap_or_default()));
         }
         Err(error) if error.as_database_error().is_some() => {

@@ -204,33 +204,53 @@ async fn what_is_asked_in_a_transaction_happens_when_it_is_committed() {
 
 /// On one thread: the test's own.
 #[tokio::test]
-async fn a_step_that_fails_is_logged_with_its_run_and_its_key_and_without_its_words() {
+async fn a_step_that_fails_for_good_is_one_log_line_with_its_reason_run_step_and_key() {
     Captured::begin();
     with_database(async |db| {
         let it = Running::start(db);
         it.script.tell("bad.b", What::Fail);
-        let run = it.client.start(simple("bad")).await.unwrap();
+        let run = it.client.start(simple("bad")).key("order-7").await.unwrap();
         it.becomes(&run, "halted").await;
         it.stop().await;
         let log = Captured::text();
-        let of_it = |line: &&str| line.contains("a job failed for good");
+        let of_it = |line: &&str| line.contains("job failed for good");
         let lines: Vec<&str> = log.lines().filter(of_it).collect();
         assert_eq!(lines.len(), 1, "{log}");
         for part in [
+            " WARN ".to_owned(),
             format!("run.id={}", run.id()),
             "step.key=\"b\"".to_owned(),
+            "key=\"order-7\"".to_owned(),
             "job.kind=\"act\"".to_owned(),
-            "class=\"Told\"".to_owned(),
+            "error.class=\"Told\"".to_owned(),
+            "error.message=\"told to fail\"".to_owned(),
         ] {
             assert!(lines[0].contains(&part), "{part}: {}", lines[0]);
         }
-        // apalis tells whoever listens to its events.
-        let ours = |line: &&str| !line.contains("apalis_core");
-        let told = log
-            .lines()
-            .filter(ours)
-            .find(|line| line.contains("told to"));
-        assert_eq!(told, None);
+        assert!(log.contains("worker stopped"), "{log}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_failure_of_an_optional_step_is_no_warning() {
+    Captured::begin();
+    with_database(async |db| {
+        let it = Running::start(db);
+        it.script.tell("side", What::Fail);
+        let pipeline = Pipeline::configure("video", |p| {
+            p.step("side", act("side")).optional();
+            p.step("main", act("main"))
+        });
+        let run = it.client.start(pipeline.unwrap()).await.unwrap();
+        it.becomes(&run, "succeeded").await;
+        it.stop().await;
+        let log = Captured::text();
+        let of_it = |line: &&str| line.contains("optional step failed");
+        let lines: Vec<&str> = log.lines().filter(of_it).collect();
+        assert_eq!(lines.len(), 1, "{log}");
+        assert!(lines[0].contains(" INFO "), "{}", lines[0]);
+        assert!(!log.contains("job failed for good"), "{log}");
     })
     .await;
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::end::JobLabel;
 use crate::hidden::Hidden;
 use crate::input::Input;
 
@@ -82,9 +83,18 @@ impl Claimed {
         }
     }
 
-    /// Whether it is a step of a run: these have even ids.
+    /// Returns whether the job is a step of a run: those have even ids.
     pub fn is_step(&self) -> bool {
         is_step(self.id)
+    }
+
+    /// Returns the names by which log lines call the job.
+    pub(super) fn label(&self) -> JobLabel {
+        JobLabel {
+            kind: self.kind.clone(),
+            run: self.of_run.as_ref().map(|of| of.run),
+            step: self.of_run.as_ref().map(|of| of.step.clone()),
+        }
     }
 }
 

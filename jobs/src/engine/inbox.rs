@@ -1,32 +1,21 @@
 //! Claimed jobs between the engine and apalis.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
-use super::Envelope;
-use crate::engine::Shared;
+use crate::attempt::Envelope;
 
 /// Claimed jobs that apalis has not taken yet. The engine owns them, so that it can take them back.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     waiting: Mutex<VecDeque<Envelope>>,
     waker: AtomicWaker,
-    owner: OnceLock<Weak<Shared>>,
 }
 
 impl Inbox {
-    pub(crate) fn set_owner(&self, shared: &Arc<Shared>) {
-        let _ = self.owner.set(Arc::downgrade(shared));
-    }
-
-    pub(crate) fn owner(&self) -> Option<Arc<Shared>> {
-        self.owner.get()?.upgrade()
-    }
-
     pub(crate) fn push(&self, envelopes: Vec<Envelope>) {
         if envelopes.is_empty() {
             return;
@@ -40,13 +29,14 @@ impl Inbox {
             return Poll::Ready(envelope);
         }
         self.waker.register(cx.waker());
-        // One may have come before the waker was there.
+        // A job may have come before the waker was registered.
         match self.waiting.lock().pop_front() {
             Some(envelope) => Poll::Ready(envelope),
             None => Poll::Pending,
         }
     }
 
+    /// Takes back every job that apalis has not taken. Dropped, each is handed back to its queue.
     pub(crate) fn drain(&self) -> Vec<Envelope> {
         self.waiting.lock().drain(..).collect()
     }

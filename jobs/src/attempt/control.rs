@@ -1,0 +1,119 @@
+//! How a running attempt is asked to stop, or stopped.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Why an attempt was stopped from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum StopReason {
+    /// The worker was dropped.
+    Dropped = 0,
+    /// The worker shuts down and the grace period is over.
+    Shutdown = 1,
+    /// The lease is lost: the attempt no longer has the right to end the job.
+    LeaseLost = 2,
+}
+
+/// The switch that asks an attempt to stop, or stops it.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    asked: CancellationToken,
+    /// Set when shutdown no longer waits for this attempt.
+    abandoned: CancellationToken,
+    /// The job called `cx.halt()`.
+    halt: AtomicBool,
+    abort: OnceLock<AbortHandle>,
+    reason: AtomicU8,
+    /// When the poll that is under way began, in milliseconds since [`process_start`]; 0 between polls.
+    polling_since: AtomicU64,
+}
+
+impl Control {
+    pub(crate) async fn asked_to_stop(&self) {
+        self.asked.cancelled().await;
+    }
+
+    pub(crate) fn is_asked_to_stop(&self) -> bool {
+        self.asked.is_cancelled()
+    }
+
+    pub(crate) fn ask_to_stop(&self) {
+        self.asked.cancel();
+    }
+
+    pub(crate) fn halt(&self) {
+        self.halt.store(true, Ordering::Release);
+    }
+
+    pub(super) fn halts(&self) -> bool {
+        self.halt.load(Ordering::Acquire)
+    }
+
+    /// Aborts the job's task at its next await point.
+    pub(crate) fn kill(&self, reason: StopReason) {
+        self.asked.cancel();
+        self.reason.store(reason as u8, Ordering::Release);
+        if let Some(handle) = self.abort.get() {
+            handle.abort();
+        }
+    }
+
+    /// Records the task that performs the job. A kill that came earlier is carried out now.
+    pub(crate) fn runs_as(&self, handle: AbortHandle) {
+        let handle = self.abort.get_or_init(|| handle);
+        if self.reason() != StopReason::Dropped {
+            handle.abort();
+        }
+    }
+
+    pub(super) fn reason(&self) -> StopReason {
+        match self.reason.load(Ordering::Acquire) {
+            1 => StopReason::Shutdown,
+            2 => StopReason::LeaseLost,
+            _ => StopReason::Dropped,
+        }
+    }
+
+    /// Marks the attempt as one that nobody waits for any more.
+    pub(super) fn abandon(&self) {
+        self.abandoned.cancel();
+    }
+
+    /// Completes when shutdown has stopped waiting for this attempt.
+    pub(crate) fn abandoned(&self) -> tokio_util::sync::WaitForCancellationFutureOwned {
+        self.abandoned.clone().cancelled_owned()
+    }
+
+    /// Notes that a poll of the job begins. Returns when it began.
+    pub(crate) fn poll_begins(&self) -> Instant {
+        let now = Instant::now();
+        let since = now.duration_since(process_start()).as_millis();
+        let since = u64::try_from(since).unwrap_or(u64::MAX).max(1);
+        self.polling_since.store(since, Ordering::Relaxed);
+        now
+    }
+
+    pub(crate) fn poll_ends(&self) {
+        self.polling_since.store(0, Ordering::Relaxed);
+    }
+
+    /// How long the poll that is under way has taken; `None` between polls.
+    pub(super) fn in_poll_for(&self) -> Option<Duration> {
+        let since = match self.polling_since.load(Ordering::Relaxed) {
+            0 => return None,
+            since => Duration::from_millis(since),
+        };
+        Some(process_start().elapsed().saturating_sub(since))
+    }
+}
+
+/// A fixed instant from which polls are counted.
+fn process_start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
+}

@@ -1,0 +1,286 @@
+//! How attempts end, and what an end means for the job.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::Claimed;
+use crate::failure::Then;
+use crate::hidden::Hidden;
+use crate::{Backoff, JobError, limits};
+
+/// What `pipeline.end_v1` is to do with the job. The numbers are those of that function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i16)]
+pub(crate) enum EndKind {
+    Succeed = 0,
+    Retry = 1,
+    Fail = 2,
+    Discard = 3,
+    Snooze = 4,
+    HandBack = 5,
+    /// No worker of this process can perform the job's type, or only an older version of it.
+    Unknown = 6,
+    /// The lease ran out; this process takes the job over from the worker that held it.
+    Lost = 7,
+}
+
+/// The names by which log lines call a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct JobLabel {
+    pub(crate) kind: String,
+    pub(crate) run: Option<i64>,
+    pub(crate) step: Option<String>,
+}
+
+/// The end of one attempt, on its way to the database.
+#[derive(Clone)]
+pub struct AttemptEnd {
+    pub(crate) id: i64,
+    pub(crate) token: i64,
+    pub(crate) attempt: i16,
+    pub(crate) batch: Option<i64>,
+    pub(crate) queue: Option<Arc<str>>,
+    pub(crate) label: Option<Arc<JobLabel>>,
+    pub(crate) kind: EndKind,
+    pub(crate) wait: Duration,
+    pub(crate) error: Option<(String, String)>,
+    pub(crate) output: Option<Arc<RawValue>>,
+    pub(crate) ran: Option<Duration>,
+    /// The job called `cx.halt()` in this attempt.
+    pub(crate) halts: bool,
+    /// A transaction with this end was sent before, and its answer was lost.
+    pub(crate) sent_before: bool,
+    /// How many transactions with this end failed in a row while the database answered.
+    pub(crate) failures: u8,
+}
+
+/// What an end meant for its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The job succeeded.
+    Succeeded,
+    /// The job failed for good.
+    Failed,
+    /// The job waits for another attempt.
+    WillRetry,
+}
+
+impl AttemptEnd {
+    /// Creates the end of an attempt: the one constructor. By default the attempt succeeded without output.
+    pub(crate) fn new(id: i64, token: i64, attempt: i16, batch: Option<i64>) -> Self {
+        Self {
+            id,
+            token,
+            attempt,
+            batch,
+            queue: None,
+            label: None,
+            kind: EndKind::Succeed,
+            wait: Duration::ZERO,
+            error: None,
+            output: None,
+            ran: None,
+            halts: false,
+            sent_before: false,
+            failures: 0,
+        }
+    }
+
+    /// Creates the end of the attempt that this claim began.
+    pub(crate) fn of_claim(job: &Claimed) -> Self {
+        let mut end = Self::new(job.id, job.token, job.attempt, job.batch);
+        end.queue = Some(Arc::from(job.queue.as_str()));
+        end.label = Some(Arc::new(job.label()));
+        end
+    }
+
+    /// Returns the job's id.
+    pub fn job(&self) -> i64 {
+        self.id
+    }
+
+    /// Returns the attempt's token.
+    pub fn token(&self) -> i64 {
+        self.token
+    }
+
+    /// Returns the attempt's number; the first is 1.
+    pub fn attempt(&self) -> i16 {
+        self.attempt
+    }
+
+    /// Returns how long the attempt ran, where that is known.
+    pub fn ran(&self) -> Option<Duration> {
+        self.ran
+    }
+
+    /// Returns whether the attempt succeeded and called [`Context::halt`](crate::Context::halt).
+    pub fn halts(&self) -> bool {
+        self.halts
+    }
+
+    /// Returns whether the job is a step of a run.
+    pub fn is_step(&self) -> bool {
+        super::is_step(self.id)
+    }
+
+    /// Returns the job's batch.
+    pub fn batch(&self) -> Option<i64> {
+        self.batch
+    }
+
+    /// Returns the output of the attempt, as JSON.
+    pub fn output(&self) -> Option<&RawValue> {
+        self.output.as_deref()
+    }
+
+    /// Returns class and message of the attempt's error.
+    pub fn error(&self) -> Option<(&str, &str)> {
+        let (class, message) = self.error.as_ref()?;
+        Some((class, message))
+    }
+
+    /// Returns whether the attempt ended only by losing its lease.
+    pub fn is_lost(&self) -> bool {
+        self.kind == EndKind::Lost
+    }
+
+    /// Returns whether this may be the last attempt of its job. In some cases only the database knows.
+    pub fn may_be_last(&self) -> bool {
+        !matches!(
+            self.kind,
+            EndKind::Retry | EndKind::Snooze | EndKind::HandBack
+        )
+    }
+
+    /// Returns how many bytes of user data the end carries to the database.
+    pub(crate) fn bytes(&self) -> usize {
+        let output = self.output.as_ref().map_or(0, |json| json.get().len());
+        let error = self.error.as_ref();
+        output + error.map_or(0, |(class, message)| class.len() + message.len())
+    }
+
+    /// Sets class and message of the error, cut to what can be stored.
+    pub(crate) fn set_error(&mut self, class: &str, message: &str) {
+        self.error = Some(storable(class, message));
+    }
+}
+
+impl fmt::Debug for AttemptEnd {
+    /// Leaves the output out: it is user data, and logs must not hold it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let output = self.output.as_ref().map(|json| Hidden(json.get().len()));
+        f.debug_struct("AttemptEnd")
+            .field("id", &self.id)
+            .field("token", &self.token)
+            .field("attempt", &self.attempt)
+            .field("batch", &self.batch)
+            .field("kind", &self.kind)
+            .field("wait", &self.wait)
+            .field("error", &self.error)
+            .field("output", &output)
+            .field("halts", &self.halts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What decides whether a failed attempt is followed by another, and when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RetryContext {
+    pub(crate) attempt: u16,
+    pub(crate) attempts: u16,
+    pub(crate) backoff: Backoff,
+    /// A random number from 0 to 1.
+    pub(crate) jitter_sample: f32,
+    /// Whether the job was asked to stop.
+    pub(crate) asked_to_stop: bool,
+}
+
+/// Translates a job's error into the kind of end and the delay before the next attempt.
+pub(crate) fn resolve_error(error: &JobError, retry: RetryContext) -> (EndKind, Duration) {
+    let again = |wait: Duration| {
+        if retry.attempt < retry.attempts {
+            (EndKind::Retry, wait)
+        } else {
+            (EndKind::Fail, Duration::ZERO)
+        }
+    };
+    match error.then() {
+        Then::Discard => (EndKind::Discard, Duration::ZERO),
+        Then::Fail => (EndKind::Fail, Duration::ZERO),
+        Then::Snooze(wait) => (EndKind::Snooze, wait),
+        Then::Stopped if retry.asked_to_stop => (EndKind::HandBack, Duration::ZERO),
+        Then::RetryAfter(wait) => again(wait),
+        Then::Ask | Then::Retry | Then::Stopped => {
+            again(retry.backoff.wait(retry.attempt, retry.jitter_sample))
+        }
+    }
+}
+
+/// Cuts class and message to what can be stored.
+pub(crate) fn storable(class: &str, message: &str) -> (String, String) {
+    (limits::message(class), limits::message(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn retry(attempt: u16) -> RetryContext {
+        RetryContext {
+            attempt,
+            attempts: 3,
+            backoff: Backoff::fixed(Duration::from_secs(7)),
+            jitter_sample: 0.0,
+            asked_to_stop: false,
+        }
+    }
+
+    #[test]
+    fn an_error_is_retried_while_attempts_remain() {
+        let error = || JobError::from("no");
+        let seven = Duration::from_secs(7);
+        assert_eq!(resolve_error(&error(), retry(1)), (EndKind::Retry, seven));
+        assert_eq!(resolve_error(&error(), retry(3)).0, EndKind::Fail);
+        let one = Duration::from_secs(1);
+        assert_eq!(
+            resolve_error(&error().retry_after(one), retry(2)),
+            (EndKind::Retry, one)
+        );
+        assert_eq!(
+            resolve_error(&error().retry_after(one), retry(3)).0,
+            EndKind::Fail
+        );
+    }
+
+    #[test]
+    fn a_discard_and_a_snooze_ask_for_no_attempts() {
+        let error = JobError::from("no").discard();
+        assert_eq!(resolve_error(&error, retry(1)).0, EndKind::Discard);
+        let wait = Duration::from_secs(9);
+        assert_eq!(
+            resolve_error(&JobError::snooze(wait), retry(3)),
+            (EndKind::Snooze, wait)
+        );
+    }
+
+    #[test]
+    fn a_job_that_stops_when_asked_is_handed_back() {
+        let asked = RetryContext {
+            asked_to_stop: true,
+            ..retry(3)
+        };
+        assert_eq!(
+            resolve_error(&JobError::stopped(), asked).0,
+            EndKind::HandBack
+        );
+        assert_eq!(
+            resolve_error(&JobError::stopped(), retry(3)).0,
+            EndKind::Fail
+        );
+    }
+}

@@ -1,0 +1,954 @@
+//! The ledger: every attempt of this process and the stage it is in, behind one lock.
+//!
+//! ```text
+//!            claim            end               take_group           committed
+//! (nothing) ------> running ------> waiting ------------> writing ------------> (nothing)
+//!                      |            ^     ^                |  |  |
+//!                 lapse|  retry time|     |    put_back    |  |  | isolate
+//!                      v            |     +----------------+  |  +-------> isolated
+//!                   lapsed        held <----------------------+ defer
+//! ```
+//!
+//! What holds at every moment, because each change happens under the lock:
+//!
+//! 1. From its claim until its end is committed, an attempt is in the ledger. A reconnecting committer
+//!    gives back every row that was claimed for this worker and is *not* in the ledger.
+//! 2. An end is in one stage only, so it is written by one transaction at a time.
+//! 3. An attempt ends once: a second end of the same token is ignored.
+//! 4. The lease of an attempt is renewed until its end is committed, also while the end waits.
+//! 5. An end whose row another transaction holds waits in `held`, and later ends of that row join it
+//!    there. It never keeps other ends from being written.
+//! 6. The ledger is quiet when nothing runs and no transaction is under way that may still claim.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::{AttemptEnd, Claimed, Control, EndKind, JobLabel, StopReason};
+
+/// The pause before the ends of a held row are tried again: doubled each time, up to a maximum.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(2);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// The maximum for a row that has been held for longer than [`LONG_HELD`].
+const MAX_RETRY_DELAY_LONG_HELD: Duration = Duration::from_millis(500);
+const LONG_HELD: Duration = Duration::from_secs(5);
+
+/// How long the token of a lapsed attempt is remembered, as a multiple of its lease.
+const LAPSED_LEASES: u32 = 20;
+
+/// A second committer helps when this many ends wait, and this share of all uncommitted ones.
+const CROWDED_COUNT: usize = 25;
+const CROWDED_SHARE: usize = 5;
+
+/// How much one transaction may end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GroupLimits {
+    /// The largest number of ends.
+    pub(crate) count: usize,
+    /// The largest number of bytes of outputs and errors. One end may be larger on its own.
+    pub(crate) bytes: usize,
+}
+
+/// A row without which an end cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum HeldRow {
+    /// A row that an end hook locks: the hook's position and the row's id.
+    Hook(usize, i64),
+    /// The queue row of the job.
+    Job(i64),
+}
+
+/// Ends that are written on a connection of their own, because a group with them failed.
+#[derive(Debug)]
+pub(crate) struct IsolatedGroup {
+    pub(crate) ends: Vec<AttemptEnd>,
+    /// How long their transaction may take.
+    pub(crate) limit: Duration,
+}
+
+/// All attempts of one worker.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    state: Mutex<State>,
+    limits: GroupLimits,
+    /// Wakes the committer.
+    work: Arc<Notify>,
+    /// Wakes the second committer.
+    crowded: Notify,
+    /// Wakes the task that writes isolated groups.
+    isolated: Notify,
+    /// Wakes shutdown: nothing runs, or nothing is left to write.
+    quiet: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    attempts: HashMap<i64, Entry>,
+    /// Tokens of ends in the order in which they arrived.
+    waiting: VecDeque<i64>,
+    held: HashMap<HeldRow, Held>,
+    /// When each held row is tried again.
+    schedule: BTreeSet<(Instant, HeldRow)>,
+    /// Rows whose ends are being tried again: since when they are held, and the last delay.
+    probing: HashMap<HeldRow, (Instant, Duration)>,
+    isolated: VecDeque<IsolatedGroup>,
+    /// Transactions under way that may still claim.
+    transactions: usize,
+    running: usize,
+    writing: usize,
+    in_isolation: usize,
+    held_ends: usize,
+    held_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// The lease to renew; `None` for an attempt of another worker that is taken over from here.
+    lease: Option<Lease>,
+    job: i64,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+struct Lease {
+    length: Duration,
+    /// When the last request was sent that set or renewed the lease.
+    renewed: Instant,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Claimed; performing, or about to. The end is prepared and will be filled in.
+    Running(Arc<Control>, Box<AttemptEnd>),
+    Waiting(Box<AttemptEnd>),
+    Writing,
+    Held(Box<AttemptEnd>),
+    Isolated,
+    /// Stopped because its lease was lost: another worker ends the job.
+    Lapsed(Instant),
+}
+
+#[derive(Debug)]
+struct Held {
+    since: Instant,
+    delay: Duration,
+    retry_at: Instant,
+    tokens: Vec<i64>,
+}
+
+/// Counts a transaction that may claim, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct TransactionGuard<'a>(&'a Ledger);
+
+impl Drop for TransactionGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.transactions -= 1;
+        drop(state);
+        self.0.quiet.notify_one();
+        self.0.work.notify_one();
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(limits: GroupLimits, work: Arc<Notify>) -> Self {
+        Self {
+            state: Mutex::default(),
+            limits,
+            work,
+            crowded: Notify::new(),
+            isolated: Notify::new(),
+            quiet: Notify::new(),
+        }
+    }
+
+    // --- an attempt's own life ---------------------------------------------------------------------
+
+    /// Enters a claimed attempt, whose lease counts from `sent`. Returns `false`, and changes nothing, if
+    /// the token is known already.
+    pub(crate) fn claim(&self, job: &Claimed, control: Arc<Control>, sent: Instant) -> bool {
+        let length = Duration::from_millis(u64::try_from(job.lease_ms).unwrap_or(1_000));
+        let entry = Entry {
+            lease: Some(Lease {
+                length,
+                renewed: sent,
+            }),
+            job: job.id,
+            stage: Stage::Running(control, Box::new(AttemptEnd::of_claim(job))),
+        };
+        let mut state = self.state.lock();
+        if state.attempts.contains_key(&job.token) {
+            return false;
+        }
+        state.attempts.insert(job.token, entry);
+        state.running += 1;
+        true
+    }
+
+    /// Ends a running attempt. `fill` completes the end; where it returns `false`, another worker has the
+    /// right to end the job and the attempt is remembered as lapsed.
+    pub(crate) fn end(&self, token: i64, fill: impl FnOnce(&mut AttemptEnd) -> bool) {
+        let mut state = self.state.lock();
+        let Some(entry) = state.attempts.get_mut(&token) else {
+            return;
+        };
+        let lapsed = Stage::Lapsed(Instant::now());
+        let stage = std::mem::replace(&mut entry.stage, lapsed);
+        let Stage::Running(_, mut end) = stage else {
+            entry.stage = stage;
+            return;
+        };
+        let crowded = if fill(&mut end) {
+            entry.stage = Stage::Waiting(end);
+            state.waiting.push_back(token);
+            state.is_crowded()
+        } else {
+            false
+        };
+        state.running -= 1;
+        let idle = state.running == 0;
+        drop(state);
+        self.work.notify_one();
+        if crowded {
+            self.crowded.notify_one();
+        }
+        if idle {
+            self.quiet.notify_one();
+        }
+    }
+
+    /// Enters the end of an attempt whose lease another worker lost. Returns whether it was not known yet:
+    /// the attempts of this process watch their leases themselves.
+    pub(crate) fn take_over(&self, end: AttemptEnd) -> bool {
+        let token = end.token;
+        let entry = Entry {
+            lease: None,
+            job: end.id,
+            stage: Stage::Waiting(Box::new(end)),
+        };
+        let mut state = self.state.lock();
+        if state.attempts.contains_key(&token) {
+            return false;
+        }
+        state.attempts.insert(token, entry);
+        state.waiting.push_back(token);
+        drop(state);
+        self.work.notify_one();
+        true
+    }
+
+    // --- writing ends ------------------------------------------------------------------------------
+
+    /// Announces a transaction that may claim.
+    pub(crate) fn transaction(&self) -> TransactionGuard<'_> {
+        self.state.lock().transactions += 1;
+        TransactionGuard(self)
+    }
+
+    /// Takes the next group of ends, at most the group limits. Ends of rows that are known to be held are put
+    /// aside. With `only_if_crowded`, takes nothing unless many wait.
+    pub(crate) fn take_group(
+        &self,
+        only_if_crowded: bool,
+        rows_of: impl Fn(&AttemptEnd) -> Vec<HeldRow>,
+    ) -> Vec<AttemptEnd> {
+        let mut state = self.state.lock();
+        state.release_due(Instant::now());
+        if only_if_crowded && !state.is_crowded() {
+            return Vec::new();
+        }
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while group.len() < self.limits.count {
+            let Some(token) = state.waiting.pop_front() else {
+                break;
+            };
+            let Some(entry) = state.attempts.get_mut(&token) else {
+                continue;
+            };
+            let stage = std::mem::replace(&mut entry.stage, Stage::Writing);
+            let Stage::Waiting(end) = stage else {
+                entry.stage = stage;
+                continue;
+            };
+            if !state.held.is_empty()
+                && let Some(row) = rows_of(&end)
+                    .into_iter()
+                    .find(|row| state.held.contains_key(row))
+            {
+                state.hold(*end, row);
+                continue;
+            }
+            let size = end.bytes();
+            if !group.is_empty() && bytes + size > self.limits.bytes {
+                if let Some(entry) = state.attempts.get_mut(&token) {
+                    entry.stage = Stage::Waiting(end);
+                }
+                state.waiting.push_front(token);
+                break;
+            }
+            bytes += size;
+            state.writing += 1;
+            group.push(*end);
+        }
+        group
+    }
+
+    /// Puts ends back that no transaction has written; they are the next to be taken.
+    pub(crate) fn put_back(&self, ends: Vec<AttemptEnd>) {
+        let mut state = self.state.lock();
+        for end in ends.into_iter().rev() {
+            let token = end.token;
+            if let Some(entry) = state.attempts.get_mut(&token)
+                && matches!(entry.stage, Stage::Writing)
+            {
+                entry.stage = Stage::Waiting(Box::new(end));
+                state.writing -= 1;
+                state.waiting.push_front(token);
+            }
+        }
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// Defers ends whose row another transaction holds. Ends of other workers' attempts are dropped: as long
+    /// as their lease is lost, the next tick finds them again.
+    pub(crate) fn defer(&self, ends: Vec<(AttemptEnd, HeldRow)>) {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        for (end, row) in ends {
+            state.writing -= 1;
+            let before = state.probing.remove(&row);
+            if let std::collections::hash_map::Entry::Vacant(vacant) = state.held.entry(row) {
+                let (since, delay) = before.map_or((now, FIRST_RETRY_DELAY), |(since, delay)| {
+                    let max = if now.duration_since(since) < LONG_HELD {
+                        MAX_RETRY_DELAY
+                    } else {
+                        MAX_RETRY_DELAY_LONG_HELD
+                    };
+                    (since, (delay * 2).min(max))
+                });
+                let retry_at = now + delay.mul_f64(0.75 + 0.5 * fastrand::f64());
+                vacant.insert(Held {
+                    since,
+                    delay,
+                    retry_at,
+                    tokens: Vec::new(),
+                });
+                state.schedule.insert((retry_at, row));
+            }
+            state.hold(end, row);
+        }
+        drop(state);
+        self.work.notify_one();
+        self.quiet.notify_one();
+    }
+
+    /// Moves ends to the connection for isolated groups: a transaction with all of them failed.
+    pub(crate) fn isolate(&self, ends: Vec<AttemptEnd>, limit: Duration) {
+        if ends.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        for end in &ends {
+            if let Some(entry) = state.attempts.get_mut(&end.token) {
+                entry.stage = Stage::Isolated;
+            }
+        }
+        state.writing -= ends.len();
+        state.in_isolation += ends.len();
+        state.isolated.push_back(IsolatedGroup { ends, limit });
+        drop(state);
+        self.isolated.notify_one();
+    }
+
+    /// Takes the next isolated group.
+    pub(crate) fn take_isolated(&self) -> Option<IsolatedGroup> {
+        let mut state = self.state.lock();
+        let group = state.isolated.pop_front()?;
+        for end in &group.ends {
+            if let Some(entry) = state.attempts.get_mut(&end.token) {
+                entry.stage = Stage::Writing;
+            }
+        }
+        state.in_isolation -= group.ends.len();
+        state.writing += group.ends.len();
+        Some(group)
+    }
+
+    /// Removes attempts whose ends are committed, or turned out to be stale.
+    pub(crate) fn committed(
+        &self,
+        ends: &[AttemptEnd],
+        rows_of: impl Fn(&AttemptEnd) -> Vec<HeldRow>,
+    ) {
+        let mut state = self.state.lock();
+        for end in ends {
+            state.attempts.remove(&end.token);
+            if !state.probing.is_empty() {
+                for row in rows_of(end) {
+                    state.probing.remove(&row);
+                }
+            }
+        }
+        state.writing -= ends.len();
+        drop(state);
+        self.quiet.notify_one();
+    }
+
+    /// Drops every end that is not being written: their jobs are left to the workers that take over.
+    /// Returns how many.
+    pub(crate) fn give_up(&self) -> usize {
+        let mut state = self.state.lock();
+        let before = state.attempts.len();
+        state.attempts.retain(|_, entry| {
+            matches!(
+                entry.stage,
+                Stage::Running(..) | Stage::Writing | Stage::Lapsed(_)
+            )
+        });
+        let dropped = before - state.attempts.len();
+        state.waiting.clear();
+        state.held.clear();
+        state.schedule.clear();
+        state.probing.clear();
+        state.isolated.clear();
+        state.in_isolation = 0;
+        state.held_ends = 0;
+        state.held_bytes = 0;
+        dropped
+    }
+
+    /// Drops ends that were being written and cannot be.
+    pub(crate) fn forget(&self, ends: &[AttemptEnd]) {
+        self.committed(ends, |_| Vec::new());
+    }
+
+    // --- leases ------------------------------------------------------------------------------------
+
+    /// Returns job and token of every attempt whose lease has used up a third: also of those whose end
+    /// is not committed yet.
+    pub(crate) fn leases_due(&self) -> Vec<(i64, i64)> {
+        let state = self.state.lock();
+        let due = |entry: &Entry| {
+            let lease = entry.lease.as_ref()?;
+            (!matches!(entry.stage, Stage::Lapsed(_))
+                && lease.renewed.elapsed() >= lease.length / 3)
+                .then_some(entry.job)
+        };
+        state
+            .attempts
+            .iter()
+            .filter_map(|(token, entry)| Some((due(entry)?, *token)))
+            .collect()
+    }
+
+    /// Notes renewed leases, which count from before the request was sent: the database's cannot end earlier.
+    pub(crate) fn renewed(&self, tokens: impl Iterator<Item = i64>, sent: Instant) {
+        let mut state = self.state.lock();
+        for token in tokens {
+            if let Some(lease) = state
+                .attempts
+                .get_mut(&token)
+                .and_then(|entry| entry.lease.as_mut())
+            {
+                lease.renewed = sent;
+            }
+        }
+    }
+
+    /// Stops the attempt if it still runs: its row bears another token. Returns its job.
+    pub(crate) fn lease_lost(&self, token: i64) -> Option<i64> {
+        let state = self.state.lock();
+        let entry = state.attempts.get(&token)?;
+        match &entry.stage {
+            Stage::Running(control, _) => {
+                control.kill(StopReason::LeaseLost);
+                Some(entry.job)
+            }
+            _ => None,
+        }
+    }
+
+    /// Stops the running attempts whose lease could not be renewed for five sixths of its length: by the
+    /// time the lease ends, they have ended. Returns their jobs, and how long the next lease has.
+    pub(crate) fn stop_lapsed(&self) -> (Vec<i64>, Duration) {
+        let mut state = self.state.lock();
+        let (mut stopped, mut shortest) = (Vec::new(), Duration::from_secs(30));
+        let mut forgotten = Vec::new();
+        for (token, entry) in &state.attempts {
+            let Some(lease) = &entry.lease else { continue };
+            if let Stage::Lapsed(at) = entry.stage {
+                if at.elapsed() > lease.length * LAPSED_LEASES {
+                    forgotten.push(*token);
+                }
+                continue;
+            }
+            let left = (lease.length * 5 / 6).saturating_sub(lease.renewed.elapsed());
+            match &entry.stage {
+                Stage::Running(control, _) if left.is_zero() => {
+                    control.kill(StopReason::LeaseLost);
+                    stopped.push(entry.job);
+                }
+                // An end that waits is renewed as soon as the database answers.
+                _ if left.is_zero() => {}
+                _ => shortest = shortest.min(left),
+            }
+        }
+        for token in forgotten {
+            state.attempts.remove(&token);
+        }
+        (stopped, shortest)
+    }
+
+    /// Returns the token of every attempt that this process knows of.
+    pub(crate) fn tokens(&self) -> Vec<i64> {
+        self.state.lock().attempts.keys().copied().collect()
+    }
+
+    // --- running attempts --------------------------------------------------------------------------
+
+    /// Asks every running attempt to stop.
+    pub(crate) fn ask_all_to_stop(&self) {
+        for entry in self.state.lock().attempts.values() {
+            if let Stage::Running(control, _) = &entry.stage {
+                control.ask_to_stop();
+            }
+        }
+    }
+
+    /// Asks the running attempts of these jobs to stop.
+    pub(crate) fn ask_to_stop(&self, jobs: &[i64]) {
+        if jobs.is_empty() {
+            return;
+        }
+        let jobs: HashSet<i64> = jobs.iter().copied().collect();
+        for entry in self.state.lock().attempts.values() {
+            if let Stage::Running(control, _) = &entry.stage
+                && jobs.contains(&entry.job)
+            {
+                control.ask_to_stop();
+            }
+        }
+    }
+
+    /// Aborts every running attempt; each is handed back when its future is dropped.
+    pub(crate) fn kill_all(&self) {
+        for entry in self.state.lock().attempts.values() {
+            if let Stage::Running(control, _) = &entry.stage {
+                control.kill(StopReason::Shutdown);
+            }
+        }
+    }
+
+    /// Hands back the running attempts that could not be aborted, and waits for them no longer. Returns
+    /// their jobs.
+    pub(crate) fn abandon_all(&self) -> Vec<i64> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let mut jobs = Vec::new();
+        for (token, entry) in &mut state.attempts {
+            let stage = std::mem::replace(&mut entry.stage, Stage::Writing);
+            match stage {
+                Stage::Running(control, mut end) => {
+                    control.abandon();
+                    end.kind = EndKind::HandBack;
+                    entry.stage = Stage::Waiting(end);
+                    state.waiting.push_back(*token);
+                    state.running -= 1;
+                    jobs.push(entry.job);
+                }
+                stage => entry.stage = stage,
+            }
+        }
+        self.work.notify_one();
+        self.quiet.notify_one();
+        jobs
+    }
+
+    /// Returns the jobs that have been inside one poll for longer than `limit`, with their names.
+    pub(crate) fn blocked(&self, limit: Duration) -> Vec<(i64, Duration, Arc<JobLabel>)> {
+        let state = self.state.lock();
+        let blocked = |entry: &Entry| match &entry.stage {
+            Stage::Running(control, end) => {
+                let time = control.in_poll_for().filter(|time| *time > limit)?;
+                Some((entry.job, time, end.label.clone()?))
+            }
+            _ => None,
+        };
+        state.attempts.values().filter_map(blocked).collect()
+    }
+
+    // --- how full it is ----------------------------------------------------------------------------
+
+    /// Returns how many ends wait or are being written, held ones aside.
+    pub(crate) fn uncommitted(&self) -> usize {
+        self.state.lock().uncommitted()
+    }
+
+    /// Returns count and bytes of the ends whose row is held.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.held_ends, state.held_bytes)
+    }
+
+    /// Returns when the next held row is tried again.
+    pub(crate) fn next_retry(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        state.schedule.first().map(|(at, _)| *at)
+    }
+
+    /// Returns whether nothing runs and no transaction may still claim.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let state = self.state.lock();
+        state.running == 0 && state.transactions == 0
+    }
+
+    /// Returns whether nothing runs, nothing is left to write, and nothing will come.
+    pub(crate) fn is_drained(&self) -> bool {
+        let state = self.state.lock();
+        state.running == 0
+            && state.transactions == 0
+            && state.uncommitted() == 0
+            && state.held_ends == 0
+    }
+
+    /// Completes when the second committer has something to do.
+    pub(crate) async fn crowded(&self) {
+        self.crowded.notified().await;
+    }
+
+    /// Completes when an isolated group may be there.
+    pub(crate) async fn isolated(&self) {
+        self.isolated.notified().await;
+    }
+
+    /// Completes when [`is_quiet`](Self::is_quiet) or [`is_drained`](Self::is_drained) may have changed.
+    pub(crate) async fn may_be_quiet(&self) {
+        self.quiet.notified().await;
+    }
+}
+
+impl State {
+    fn uncommitted(&self) -> usize {
+        self.waiting.len() + self.writing + self.in_isolation
+    }
+
+    /// A few ends are better off in one group, and so is a small part of all that are on their way.
+    fn is_crowded(&self) -> bool {
+        self.waiting.len() >= CROWDED_COUNT.max(self.uncommitted() / CROWDED_SHARE)
+    }
+
+    /// Puts an end aside until its held row is tried again.
+    fn hold(&mut self, end: AttemptEnd, row: HeldRow) {
+        let token = end.token;
+        let Some(entry) = self.attempts.get_mut(&token) else {
+            return;
+        };
+        if entry.lease.is_none() {
+            self.attempts.remove(&token);
+            return;
+        }
+        self.held_ends += 1;
+        self.held_bytes += end.bytes();
+        entry.stage = Stage::Held(Box::new(end));
+        if let Some(held) = self.held.get_mut(&row) {
+            held.tokens.push(token);
+        }
+    }
+
+    /// Lets the ends of held rows wait for the next group again, where it is time to try them.
+    fn release_due(&mut self, now: Instant) {
+        while let Some((at, row)) = self.schedule.first().copied() {
+            if at > now {
+                return;
+            }
+            self.schedule.pop_first();
+            let Some(held) = self.held.remove(&row) else {
+                continue;
+            };
+            debug_assert_eq!(held.retry_at, at);
+            self.probing.insert(row, (held.since, held.delay));
+            for token in held.tokens {
+                let Some(entry) = self.attempts.get_mut(&token) else {
+                    continue;
+                };
+                let stage = std::mem::replace(&mut entry.stage, Stage::Writing);
+                let Stage::Held(end) = stage else {
+                    entry.stage = stage;
+                    continue;
+                };
+                self.held_ends -= 1;
+                self.held_bytes -= end.bytes();
+                entry.stage = Stage::Waiting(end);
+                self.waiting.push_back(token);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::Input;
+
+    const RUN: HeldRow = HeldRow::Hook(0, 7);
+
+    fn ledger(count: usize, bytes: usize) -> Ledger {
+        Ledger::new(GroupLimits { count, bytes }, Arc::default())
+    }
+
+    fn job(token: i64) -> Claimed {
+        let mut job = Claimed::handed_over(1_000 + token, token, "k".into(), "q".into());
+        job.lease_ms = 30_000;
+        job.input = Input::None;
+        job
+    }
+
+    fn claim(ledger: &Ledger, token: i64) -> Arc<Control> {
+        let control = Arc::<Control>::default();
+        assert!(ledger.claim(&job(token), Arc::clone(&control), Instant::now()));
+        control
+    }
+
+    fn succeed(ledger: &Ledger, token: i64) {
+        ledger.end(token, |_| true);
+    }
+
+    fn no_rows(_: &AttemptEnd) -> Vec<HeldRow> {
+        Vec::new()
+    }
+
+    fn tokens(ends: &[AttemptEnd]) -> Vec<i64> {
+        ends.iter().map(AttemptEnd::token).collect()
+    }
+
+    fn known(ledger: &Ledger) -> Vec<i64> {
+        let mut tokens = ledger.tokens();
+        tokens.sort_unstable();
+        tokens
+    }
+
+    #[test]
+    fn from_its_claim_until_its_commit_an_attempt_is_known() {
+        let ledger = ledger(10, 1 << 20);
+        claim(&ledger, 1);
+        assert_eq!(known(&ledger), [1]);
+        succeed(&ledger, 1);
+        assert_eq!(known(&ledger), [1]);
+        let group = ledger.take_group(false, no_rows);
+        assert_eq!((known(&ledger), tokens(&group)), (vec![1], vec![1]));
+        ledger.put_back(group);
+        assert_eq!(known(&ledger), [1]);
+        let group = ledger.take_group(false, no_rows);
+        ledger.committed(&group, no_rows);
+        assert!(known(&ledger).is_empty() && ledger.is_drained());
+    }
+
+    #[test]
+    fn a_token_is_claimed_once_and_ends_once() {
+        let ledger = ledger(10, 1 << 20);
+        claim(&ledger, 1);
+        assert!(!ledger.claim(&job(1), Arc::default(), Instant::now()));
+        succeed(&ledger, 1);
+        ledger.end(1, |end| {
+            end.kind = EndKind::Fail;
+            true
+        });
+        let group = ledger.take_group(false, no_rows);
+        assert_eq!(group.len(), 1);
+        assert_eq!(group[0].kind, EndKind::Succeed);
+        assert!(
+            ledger.take_group(false, no_rows).is_empty(),
+            "it is being written"
+        );
+    }
+
+    #[test]
+    fn groups_are_limited_in_count_and_in_bytes() {
+        let few = ledger(2, 1 << 20);
+        let small = ledger(10, 100);
+        for ledger in [&few, &small] {
+            for token in 1..=3 {
+                claim(ledger, token);
+                ledger.end(token, |end| {
+                    end.set_error("c", &"x".repeat(59));
+                    true
+                });
+            }
+        }
+        assert_eq!(tokens(&few.take_group(false, no_rows)), [1, 2]);
+        assert_eq!(tokens(&few.take_group(false, no_rows)), [3]);
+        assert_eq!(
+            tokens(&small.take_group(false, no_rows)),
+            [1],
+            "60 bytes each"
+        );
+        assert_eq!(tokens(&small.take_group(false, no_rows)), [2]);
+    }
+
+    #[test]
+    fn the_ends_of_a_held_row_wait_apart_and_keep_no_other_from_being_written() {
+        let ledger = ledger(10, 1 << 20);
+        let rows = |end: &AttemptEnd| {
+            if end.token < 10 {
+                vec![RUN]
+            } else {
+                Vec::new()
+            }
+        };
+        for token in [1, 11] {
+            claim(&ledger, token);
+            succeed(&ledger, token);
+        }
+        let group = ledger.take_group(false, rows);
+        let (mine, other): (Vec<_>, Vec<_>) = group.into_iter().partition(|end| end.token < 10);
+        ledger.defer(mine.into_iter().map(|end| (end, RUN)).collect());
+        ledger.committed(&other, rows);
+        assert!(ledger.next_retry().is_some());
+        // A later end of the same row joins the first without being tried.
+        for token in [2, 12] {
+            claim(&ledger, token);
+            succeed(&ledger, token);
+        }
+        let group = ledger.take_group(false, rows);
+        assert_eq!(tokens(&group), [12]);
+        assert_eq!((ledger.held().0, ledger.uncommitted()), (2, 1));
+        assert!(!ledger.is_drained());
+        std::thread::sleep(FIRST_RETRY_DELAY * 2);
+        let mut again = tokens(&ledger.take_group(false, rows));
+        again.sort_unstable();
+        assert_eq!(again, [1, 2]);
+        assert_eq!(ledger.held(), (0, 0));
+    }
+
+    #[test]
+    fn a_row_that_stays_held_is_tried_more_and_more_rarely() {
+        let ledger = ledger(10, 1 << 20);
+        claim(&ledger, 1);
+        succeed(&ledger, 1);
+        let mut last = Duration::ZERO;
+        for _ in 0..4 {
+            let group = ledger.take_group(false, |_| vec![RUN]);
+            ledger.defer(group.into_iter().map(|end| (end, RUN)).collect());
+            let delay = ledger.state.lock().held[&RUN].delay;
+            assert!(delay > last, "{delay:?} after {last:?}");
+            last = delay;
+            std::thread::sleep(delay * 2);
+        }
+        let group = ledger.take_group(false, |_| vec![RUN]);
+        ledger.committed(&group, |_| vec![RUN]);
+        assert!(
+            ledger.state.lock().probing.is_empty(),
+            "the backoff is forgotten"
+        );
+    }
+
+    #[test]
+    fn a_takeover_of_a_held_row_is_dropped() {
+        let ledger = ledger(10, 1 << 20);
+        let mut lost = AttemptEnd::new(5, 50, 1, None);
+        lost.kind = EndKind::Lost;
+        assert!(ledger.take_over(lost.clone()));
+        assert!(!ledger.take_over(lost.clone()), "it is known");
+        let group = ledger.take_group(false, no_rows);
+        ledger.defer(group.into_iter().map(|end| (end, RUN)).collect());
+        assert!(known(&ledger).is_empty() && ledger.is_drained());
+        assert!(ledger.take_over(lost), "the next tick finds it again");
+    }
+
+    #[test]
+    fn leases_are_renewed_until_the_end_is_committed() {
+        let ledger = ledger(1, 1 << 20);
+        let long_ago = Instant::now() - Duration::from_secs(15);
+        for token in 1..=4 {
+            assert!(ledger.claim(&job(token), Arc::default(), long_ago));
+        }
+        let due = || {
+            let mut due: Vec<i64> = ledger
+                .leases_due()
+                .iter()
+                .map(|(_, token)| *token)
+                .collect();
+            due.sort_unstable();
+            due
+        };
+        assert_eq!(due(), [1, 2, 3, 4], "running");
+        (2..=4).for_each(|token| succeed(&ledger, token));
+        let writing = ledger.take_group(false, no_rows);
+        let held = ledger.take_group(false, no_rows);
+        ledger.defer(held.into_iter().map(|end| (end, RUN)).collect());
+        assert_eq!(due(), [1, 2, 3, 4], "running, being written, held, waiting");
+        ledger.committed(&writing, no_rows);
+        ledger.renewed([1].into_iter(), Instant::now());
+        assert_eq!(due(), [3, 4]);
+    }
+
+    #[test]
+    fn a_running_attempt_stops_before_its_lease_ends_and_a_finished_one_is_kept() {
+        let ledger = ledger(10, 1 << 20);
+        let long_ago = Instant::now() - Duration::from_secs(26);
+        let running = Arc::<Control>::default();
+        assert!(ledger.claim(&job(1), Arc::clone(&running), long_ago));
+        assert!(ledger.claim(&job(2), Arc::default(), long_ago));
+        succeed(&ledger, 2);
+        let (stopped, _) = ledger.stop_lapsed();
+        assert_eq!(stopped, [1_001]);
+        assert!(running.is_asked_to_stop());
+        ledger.end(1, |_| false);
+        assert_eq!(known(&ledger), [1, 2], "a lapsed attempt is remembered");
+        assert_eq!(tokens(&ledger.take_group(false, no_rows)), [2]);
+        assert!(!ledger.is_drained() && ledger.is_quiet());
+    }
+
+    #[test]
+    fn an_isolated_group_is_uncommitted_until_it_is_written() {
+        let ledger = ledger(10, 1 << 20);
+        claim(&ledger, 1);
+        succeed(&ledger, 1);
+        let group = ledger.take_group(false, no_rows);
+        ledger.isolate(group, Duration::from_secs(1));
+        assert_eq!(ledger.uncommitted(), 1);
+        let group = ledger.take_isolated().map(|group| group.ends);
+        let group = group.unwrap_or_default();
+        assert_eq!(tokens(&group), [1]);
+        ledger.committed(&group, no_rows);
+        assert!(ledger.is_drained());
+    }
+
+    #[test]
+    fn an_abandoned_attempt_is_handed_back_once() {
+        let ledger = ledger(10, 1 << 20);
+        claim(&ledger, 1);
+        assert_eq!(ledger.abandon_all(), [1_001]);
+        succeed(&ledger, 1);
+        let group = ledger.take_group(false, no_rows);
+        assert_eq!((group.len(), group[0].kind), (1, EndKind::HandBack));
+    }
+
+    #[test]
+    fn a_transaction_under_way_keeps_the_ledger_from_being_quiet() {
+        let ledger = ledger(10, 1 << 20);
+        let under_way = ledger.transaction();
+        assert!(!ledger.is_quiet());
+        drop(under_way);
+        assert!(ledger.is_quiet());
+    }
+
+    #[test]
+    fn giving_up_drops_what_waits_and_keeps_what_runs() {
+        let ledger = ledger(1, 1 << 20);
+        for token in 1..=3 {
+            claim(&ledger, token);
+        }
+        succeed(&ledger, 2);
+        succeed(&ledger, 3);
+        let writing = ledger.take_group(false, no_rows);
+        assert_eq!(ledger.give_up(), 1);
+        assert_eq!(known(&ledger), [1, 2]);
+        ledger.forget(&writing);
+        assert_eq!((known(&ledger), ledger.uncommitted()), (vec![1], 0));
+    }
+}

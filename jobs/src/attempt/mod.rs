@@ -1,0 +1,27 @@
+//! One attempt: a single execution of a job, from its claim until its end is committed.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`claimed`] | the job as it was read from its row |
+//! | [`control`] | how a running attempt is asked to stop, or stopped |
+//! | [`end`] | how an attempt ended, and what that means for its job |
+//! | [`ledger`] | every attempt of this process and the stage it is in |
+//! | [`envelope`] | the claimed job on its way through apalis, and the guard that reports its end once |
+//!
+//! Nothing here talks to the database. The engine claims and commits, the backend performs; both know
+//! attempts only through this module.
+
+mod claimed;
+mod control;
+mod end;
+mod envelope;
+mod ledger;
+
+pub(crate) use claimed::is_step;
+pub use claimed::{Claimed, OfRun};
+pub(crate) use control::{Control, StopReason};
+pub use end::{AttemptEnd, Outcome};
+pub(crate) use end::{EndKind, JobLabel, RetryContext, resolve_error};
+pub use envelope::Envelope;
+pub(crate) use envelope::{Attempt, Resolved};
+pub(crate) use ledger::{GroupLimits, HeldRow, IsolatedGroup, Ledger};

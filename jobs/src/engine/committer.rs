@@ -1,0 +1,467 @@
+//! The committer: ends attempts in groups and claims new ones, one transaction after the other.
+//!
+//! While one transaction is being committed, ends gather in the ledger; the next takes them all. There is
+//! no timer, and so no added latency: a lone end goes at once, and the busier the process, the larger the
+//! groups. A claim rides in the transaction that ends attempts when there is one, and goes alone when
+//! there is none.
+//!
+//! The committer never waits for anything but its own transaction:
+//!
+//! - an end whose row another transaction holds is deferred by the ledger and tried again later;
+//! - a group that fails by its data, or takes too long, goes to the task for [isolated](super::isolation)
+//!   groups, which finds the culprit on a connection of its own;
+//! - while the database cannot be reached, ends stay in the ledger.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, RwLock};
+
+use super::config::Config;
+use super::connection::{BackendId, EngineConnection};
+use super::hooks::Hooks;
+use super::inbox::Inbox;
+use super::lifecycle::{Lifecycle, Phase};
+use super::outbox::Outbox;
+use super::probe::Moment;
+use super::recover::{confirmed, give_back_unknown};
+use super::schedule::Schedule;
+use super::slots::{Reserved, Slots};
+use super::transaction::{self, Committed, Failure, Parts, Request};
+use super::{announce, report};
+use crate::attempt::{AttemptEnd, Claimed, EndKind, Envelope, HeldRow, Ledger};
+use crate::sqlstate::ErrorClass;
+
+/// The most jobs in one claim.
+const MAX_CLAIM: u32 = 2_000;
+/// With more uncommitted ends than this, nothing more is claimed.
+const MAX_UNCOMMITTED: usize = 10_000;
+/// With more ends or bytes waiting for held rows, nothing more is claimed. One run has at most 100,000 steps.
+const MAX_HELD_ENDS: usize = 150_000;
+const MAX_HELD_BYTES: usize = 256 << 20;
+/// The time limit of one transaction.
+pub(super) const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// A group that failed this often in a row while the database answered is isolated.
+const MAX_GROUP_FAILURES: u8 = 3;
+
+/// What the committers of one worker share.
+#[derive(Debug)]
+pub(crate) struct Committer {
+    pub(crate) config: Arc<Config>,
+    pub(crate) hooks: Arc<Hooks>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) work: Arc<Notify>,
+    /// Shared by transactions that may claim; exclusive while claims that nobody knows of are given back.
+    pub(crate) claiming: RwLock<()>,
+}
+
+/// What one committing task remembers from one transaction to the next.
+#[derive(Debug)]
+struct Task {
+    connection: EngineConnection,
+    /// Claims of an earlier connection may have to be given back.
+    owes_give_back: bool,
+    /// A backend whose transaction may still be committed, though nobody waits for its answer.
+    orphan: Option<BackendId>,
+    /// The next transaction claims nothing: a claim may have been what failed the last one.
+    skip_claim: bool,
+    /// The most jobs in the next claim.
+    claim_limit: u32,
+}
+
+impl Task {
+    fn new(connection: EngineConnection) -> Self {
+        Self {
+            connection,
+            owes_give_back: false,
+            orphan: None,
+            skip_claim: false,
+            claim_limit: MAX_CLAIM,
+        }
+    }
+}
+
+/// Ends attempts and claims jobs until the worker is flushed.
+pub(crate) async fn run(committer: Arc<Committer>, connection: EngineConnection) {
+    let mut task = Task::new(connection);
+    loop {
+        if committer.lifecycle.gives_up() {
+            committer.give_up();
+        }
+        if committer.turn(&mut task, false).await {
+            continue;
+        }
+        if committer.lifecycle.has_reached(Phase::Flushing) && committer.ledger.is_drained() {
+            break;
+        }
+        committer.wait().await;
+    }
+    committer.lifecycle.advance(Phase::Closing);
+    task.connection.close().await;
+}
+
+/// A second committer: while one transaction is being committed and many ends have gathered, takes these.
+pub(crate) async fn assist(committer: Arc<Committer>, connection: EngineConnection) {
+    let mut task = Task::new(connection);
+    loop {
+        tokio::select! {
+            () = committer.ledger.crowded() => {}
+            () = committer.lifecycle.reached(Phase::Closing) => break,
+        }
+        while committer.turn(&mut task, true).await {}
+    }
+    task.connection.close().await;
+}
+
+impl Committer {
+    fn parts(&self) -> Parts<'_> {
+        Parts {
+            config: &self.config,
+            hooks: &self.hooks,
+            slots: &self.slots,
+        }
+    }
+
+    /// Waits until there may be something to do.
+    async fn wait(&self) {
+        let is_flushing = self.lifecycle.has_reached(Phase::Flushing);
+        let retry = self.ledger.next_retry();
+        let retry = async {
+            match retry {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.work.notified() => {}
+            () = retry => {}
+            () = self.ledger.may_be_quiet(), if is_flushing => {}
+            () = self.lifecycle.flush_timeout(), if is_flushing => {}
+            () = self.lifecycle.reached(Phase::Flushing), if !is_flushing => {}
+        }
+    }
+
+    /// Does one transaction, if there is something to do. Returns whether there was.
+    async fn turn(&self, task: &mut Task, only_if_crowded: bool) -> bool {
+        let ends = self
+            .ledger
+            .take_group(only_if_crowded, |end| self.hooks.rows_of(end));
+        if ends.is_empty() && only_if_crowded {
+            return false;
+        }
+        let mut reserved = if std::mem::take(&mut task.skip_claim) {
+            Vec::new()
+        } else {
+            self.reserve(task.claim_limit, &ends)
+        };
+        if ends.is_empty() && reserved.is_empty() {
+            return false;
+        }
+        let _under_way = self.ledger.transaction();
+        // Shutdown looks whether a transaction is under way after it has closed the worker to work: either
+        // it sees this one, or the slots are released here.
+        if self.lifecycle.is_closed_to_work() {
+            self.slots.release(&mut reserved);
+        }
+        if !ends.is_empty() || !reserved.is_empty() {
+            self.commit(task, ends, reserved).await;
+        }
+        true
+    }
+
+    /// Reserves the slots that a transaction may fill: by a claim where there may be work, and by steps that
+    /// its ends release.
+    fn reserve(&self, claim_limit: u32, ends: &[AttemptEnd]) -> Vec<Reserved> {
+        let (held_ends, held_bytes) = self.ledger.held();
+        if self.lifecycle.is_closed_to_work()
+            || self.ledger.uncommitted() > MAX_UNCOMMITTED
+            || held_ends > MAX_HELD_ENDS
+            || held_bytes > MAX_HELD_BYTES
+        {
+            return Vec::new();
+        }
+        let hand_over = self.hooks.takes_steps() && ends.iter().any(AttemptEnd::is_step);
+        self.slots.reserve(claim_limit, hand_over)
+    }
+
+    /// Runs one transaction and files its ends by what came of it.
+    async fn commit(&self, task: &mut Task, ends: Vec<AttemptEnd>, mut reserved: Vec<Reserved>) {
+        if let Err(error) = self.connect(task).await {
+            self.slots.release(&mut reserved);
+            self.server_failed(task, ends, &error).await;
+            return;
+        }
+        let _claiming = self.claiming.read().await;
+        let sent = Instant::now();
+        let request = Request {
+            ends: &ends,
+            reserved: &reserved,
+            statement_limit: None,
+            isolate_inputs: task.claim_limit < MAX_CLAIM,
+        };
+        let attempt = transaction::run(self.parts(), &mut task.connection, request);
+        let Ok(outcome) = tokio::time::timeout(TRANSACTION_TIMEOUT, attempt).await else {
+            task.orphan = task.connection.backend();
+            self.slots.release(&mut reserved);
+            self.server_failed(task, ends, &sqlx::Error::PoolTimedOut)
+                .await;
+            return;
+        };
+        match outcome {
+            Ok(done) => {
+                task.connection.succeeded();
+                if !reserved.is_empty() {
+                    task.claim_limit = (task.claim_limit * 2).min(MAX_CLAIM);
+                }
+                self.finish(ends, done, reserved, sent).await;
+            }
+            Err(Failure::Unknown(claimed)) => {
+                let lost = task.connection.backend();
+                task.connection.discard();
+                task.owes_give_back = true;
+                let connection = &mut task.connection;
+                let claimed =
+                    confirmed(&self.config, &self.lifecycle, connection, lost, claimed).await;
+                if claimed.is_empty() {
+                    self.slots.release(&mut reserved);
+                } else {
+                    self.start(claimed, reserved, sent);
+                }
+                // Sent again, whatever came of them: the fence tells which were written.
+                self.ledger
+                    .put_back(ends.into_iter().map(sent_before).collect());
+            }
+            Err(Failure::Held { hook, rows }) => {
+                self.slots.release(&mut reserved);
+                self.defer_rows(ends, hook, &rows).await;
+            }
+            Err(Failure::Error(error)) => {
+                self.failed(task, ends, reserved, error).await;
+            }
+        }
+    }
+
+    /// Opens the connection if it must, and gives back what an earlier one claimed unheard.
+    async fn connect(&self, task: &mut Task) -> Result<(), sqlx::Error> {
+        if !task.connection.is_new() && !task.owes_give_back {
+            return Ok(());
+        }
+        // Not while another transaction may have claimed jobs that the ledger does not know yet.
+        let _no_claims = self.claiming.write().await;
+        task.owes_give_back = true;
+        task.connection.get().await?;
+        if let Some(orphan) = task.orphan.take() {
+            let connection = &mut task.connection;
+            let none = Vec::new();
+            confirmed(
+                &self.config,
+                &self.lifecycle,
+                connection,
+                Some(orphan),
+                none,
+            )
+            .await;
+        }
+        give_back_unknown(&self.config, &mut task.connection, &self.ledger.tokens()).await?;
+        task.connection.succeeded();
+        task.owes_give_back = false;
+        Ok(())
+    }
+
+    /// Decides what becomes of a transaction that failed while the database answered.
+    async fn failed(
+        &self,
+        task: &mut Task,
+        mut ends: Vec<AttemptEnd>,
+        mut reserved: Vec<Reserved>,
+        error: sqlx::Error,
+    ) {
+        let class = ErrorClass::of(&error);
+        let claimed = !reserved.is_empty();
+        if class == ErrorClass::Server {
+            self.slots.release(&mut reserved);
+            ends.iter_mut()
+                .for_each(|end| end.failures = end.failures.saturating_add(1));
+            self.server_failed(task, ends, &error).await;
+            return;
+        }
+        match class {
+            // The claim alone failed: the input of a queued job is at fault. Smaller claims find it.
+            ErrorClass::Data | ErrorClass::TooLong if ends.is_empty() => {
+                if task.claim_limit == 1 {
+                    tracing::error!(%error, "claim failed; trying again at the next poll");
+                    reserved.clear();
+                } else {
+                    tracing::warn!(%error, limit = task.claim_limit, "claim failed; trying a smaller one");
+                }
+                task.claim_limit = (task.claim_limit / 2).max(1);
+                self.slots.release(&mut reserved);
+            }
+            // The ends do not answer for a claim that rode with them.
+            ErrorClass::Data | ErrorClass::TooLong if claimed => {
+                task.skip_claim = true;
+                self.slots.release(&mut reserved);
+                self.ledger.put_back(ends);
+            }
+            ErrorClass::Data | ErrorClass::TooLong => {
+                self.isolate(ends, &error).await;
+            }
+            _ => {
+                tracing::debug!(%error, "transaction conflicted; trying again");
+                self.slots.release(&mut reserved);
+                ends.iter_mut()
+                    .for_each(|end| end.failures = end.failures.saturating_add(1));
+                if ends.iter().any(|end| end.failures >= MAX_GROUP_FAILURES) {
+                    self.isolate(ends, &error).await;
+                } else {
+                    self.ledger.put_back(ends);
+                }
+            }
+        }
+    }
+
+    /// Keeps the ends of a transaction that the server did not take, and waits before the next try.
+    async fn server_failed(&self, task: &mut Task, ends: Vec<AttemptEnd>, error: &sqlx::Error) {
+        task.connection.failed(error);
+        task.owes_give_back = true;
+        if self.lifecycle.gives_up() {
+            self.ledger.forget(&ends);
+            report::given_up(ends.len());
+        } else if ends.len() > 1 && ends.iter().any(|end| end.failures >= MAX_GROUP_FAILURES) {
+            self.isolate(ends, error).await;
+        } else {
+            self.ledger.put_back(ends);
+        }
+        task.connection
+            .back_off(&self.lifecycle, Phase::Flushing)
+            .await;
+    }
+
+    async fn isolate(&self, ends: Vec<AttemptEnd>, error: &sqlx::Error) {
+        let count = ends.len();
+        tracing::warn!(%error, count, "group of ends failed; writing its ends apart");
+        self.ledger.isolate(ends, TRANSACTION_TIMEOUT);
+        self.hooks.probe(Moment::Isolated, count).await;
+    }
+
+    /// Defers the ends whose hook rows lead to locked rows; the others are the next to be written.
+    pub(super) async fn defer_rows(&self, ends: Vec<AttemptEnd>, hook: usize, rows: &[i64]) {
+        let row_of = |end: &AttemptEnd| self.hooks.end.get(hook).and_then(|hook| hook.row(end));
+        let names_none = !ends
+            .iter()
+            .any(|end| row_of(end).is_some_and(|row| rows.contains(&row)));
+        let (mut held, mut free) = (Vec::new(), Vec::new());
+        for end in ends {
+            match row_of(&end) {
+                Some(row) if names_none || rows.contains(&row) => {
+                    held.push((end, HeldRow::Hook(hook, row)));
+                }
+                _ => free.push(end),
+            }
+        }
+        self.ledger.put_back(free);
+        self.defer(held).await;
+    }
+
+    pub(super) async fn defer(&self, held: Vec<(AttemptEnd, HeldRow)>) {
+        if held.is_empty() {
+            return;
+        }
+        let count = held.len();
+        self.ledger.defer(held);
+        self.hooks.probe(Moment::Deferred, count).await;
+    }
+
+    /// Acts on a committed transaction: tells others, starts what was claimed, and clears the ledger.
+    pub(super) async fn finish(
+        &self,
+        ends: Vec<AttemptEnd>,
+        mut done: Committed,
+        reserved: Vec<Reserved>,
+        sent: Instant,
+    ) {
+        report::ends(&ends, &done);
+        let back = |end: &AttemptEnd| matches!(end.kind, EndKind::HandBack | EndKind::Lost);
+        let scheduled = |end: &AttemptEnd| {
+            matches!(
+                end.kind,
+                EndKind::Retry | EndKind::Snooze | EndKind::Unknown
+            )
+        };
+        let (mut written, mut held) = (Vec::with_capacity(ends.len()), Vec::new());
+        for (at, end) in ends.into_iter().enumerate() {
+            match done.held.remove(&at) {
+                Some(row) => held.push((end, row)),
+                None => written.push(end),
+            }
+        }
+        self.schedule.due_in(
+            written
+                .iter()
+                .filter(|end| scheduled(end))
+                .map(|end| end.wait)
+                .min(),
+        );
+        for asked in &done.asked {
+            let queue = reserved[asked.at].queue;
+            self.slots.get(queue).claimed(asked.last);
+        }
+        let handed_back = written
+            .iter()
+            .filter(|end| back(end))
+            .filter_map(|end| end.queue.as_deref().map(str::to_owned));
+        let queues = handed_back.chain(done.effects.queues);
+        announce(&self.slots, &self.outbox, queues);
+        self.outbox.push(done.effects.notifications);
+        self.ledger.ask_to_stop(&done.effects.stop);
+        self.defer(held).await;
+        if !done.claimed.is_empty() {
+            self.hooks.probe(Moment::Claimed, done.claimed.len()).await;
+        }
+        self.start(done.claimed, reserved, sent);
+        self.ledger
+            .committed(&written, |end| self.hooks.rows_of(end));
+    }
+
+    /// Gives each claimed job its slot, enters it into the ledger and sends it on its way.
+    fn start(&self, claimed: Vec<Claimed>, mut reserved: Vec<Reserved>, sent: Instant) {
+        let mut envelopes = Vec::with_capacity(claimed.len());
+        for job in claimed {
+            let at = usize::try_from(job.line - 1).unwrap_or(usize::MAX);
+            let slot = reserved.get_mut(at).and_then(|it| it.permits.split(1));
+            let resolved = self.config.registry.resolve(&job);
+            envelopes.extend(Envelope::claimed(job, resolved, &self.ledger, slot, sent));
+        }
+        for reserved in reserved {
+            if reserved.claims && reserved.count() == 0 {
+                self.slots.get(reserved.queue).ask_again();
+            }
+        }
+        self.inbox.push(envelopes);
+        if self.lifecycle.has_reached(Phase::Draining) {
+            // The claim was under way when the worker was stopped: its jobs are handed back.
+            drop(self.inbox.drain());
+        }
+        self.work.notify_one();
+    }
+
+    /// Leaves what cannot be written in time to the workers that take over.
+    fn give_up(&self) {
+        let count = self.ledger.give_up();
+        if count > 0 {
+            report::given_up(count);
+        }
+    }
+}
+
+fn sent_before(end: AttemptEnd) -> AttemptEnd {
+    AttemptEnd {
+        sent_before: true,
+        ..end
+    }
+}

@@ -1,0 +1,149 @@
+//! The engine's own connections: a few, with limits, which no job can use up.
+
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection as _, PgConnection, PgPool};
+
+use super::lifecycle::{Lifecycle, Phase};
+
+/// Limits and planner settings of every engine connection. The engine looks rows up by key: a plan that was
+/// made while a table was empty must not scan all of it later, and a plan for each call would cost more
+/// than the call. Statements of the engine skip locked rows; `lock_timeout` bounds what cannot skip.
+const SESSION_SETTINGS: &str = "set statement_timeout to '30s'; set lock_timeout to '1s'; \
+                                set idle_in_transaction_session_timeout to '15s'; \
+                                set default_transaction_isolation to 'read committed'; \
+                                set default_transaction_read_only to off; set jit to off; \
+                                set enable_seqscan to off; set plan_cache_mode to force_generic_plan";
+
+/// The time limit of one call: a little longer than the server's, so that the server reports it if it can.
+const CALL_TIMEOUT: Duration = Duration::from_secs(35);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+const FIRST_RECONNECT_DELAY: Duration = Duration::from_millis(50);
+/// Short enough that a lease of a few seconds is not lost to our own backoff.
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
+
+/// The backend of a connection, by which another session can see whether it still works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BackendId {
+    pub(crate) pid: i32,
+    pub(crate) started_at: chrono::DateTime<chrono::Utc>,
+}
+
+/// One task's connection: kept while it works, and replaced when it fails.
+#[derive(Debug)]
+pub(crate) struct EngineConnection {
+    /// What the connection is for, as log lines say.
+    purpose: &'static str,
+    pool: PgPool,
+    current: Option<(PgConnection, BackendId)>,
+    delay: Duration,
+    is_unreachable: bool,
+}
+
+impl EngineConnection {
+    /// Creates a connection to the database of this pool; it is opened when it is first used.
+    pub(crate) fn new(purpose: &'static str, pool: &PgPool) -> Self {
+        Self {
+            purpose,
+            pool: pool.clone(),
+            current: None,
+            delay: FIRST_RECONNECT_DELAY,
+            is_unreachable: false,
+        }
+    }
+
+    /// Returns the connection, and opens it first if it must.
+    pub(crate) async fn get(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
+        if self.current.is_none() {
+            let opened = tokio::time::timeout(CONNECT_TIMEOUT, open(&self.pool)).await;
+            self.current = Some(opened.unwrap_or(Err(sqlx::Error::PoolTimedOut))?);
+        }
+        match &mut self.current {
+            Some((connection, _)) => Ok(connection),
+            None => Err(sqlx::Error::PoolClosed),
+        }
+    }
+
+    /// Returns whether the next [`get`](Self::get) opens a new connection.
+    pub(crate) fn is_new(&self) -> bool {
+        self.current.is_none()
+    }
+
+    /// Returns the backend of the open connection.
+    pub(crate) fn backend(&self) -> Option<BackendId> {
+        self.current.as_ref().map(|(_, backend)| *backend)
+    }
+
+    /// Notes that a call succeeded.
+    pub(crate) fn succeeded(&mut self) {
+        self.delay = FIRST_RECONNECT_DELAY;
+        if std::mem::take(&mut self.is_unreachable) {
+            tracing::info!(connection = self.purpose, "database back");
+        }
+    }
+
+    /// Notes that a call failed, and drops the connection: it may be in the middle of anything.
+    pub(crate) fn failed(&mut self, error: &sqlx::Error) {
+        self.discard();
+        if !std::mem::replace(&mut self.is_unreachable, true) {
+            tracing::warn!(connection = self.purpose, %error, "database unreachable; retrying until it is back");
+        } else {
+            tracing::debug!(connection = self.purpose, %error, "database still unreachable");
+        }
+    }
+
+    /// Waits before the next try, longer each time; not long once the worker has reached `phase`.
+    pub(crate) async fn back_off(&mut self, lifecycle: &Lifecycle, phase: Phase) {
+        tokio::time::sleep(FIRST_RECONNECT_DELAY.min(self.delay)).await;
+        let rest = self.delay - FIRST_RECONNECT_DELAY;
+        let _ = tokio::time::timeout(rest, lifecycle.reached(phase)).await;
+        self.delay = (self.delay * 2).min(MAX_RECONNECT_DELAY);
+    }
+
+    /// Drops the connection without a word to the server.
+    pub(crate) fn discard(&mut self) {
+        self.current = None;
+    }
+
+    /// Closes the connection in good order.
+    pub(crate) async fn close(&mut self) {
+        if let Some((connection, _)) = self.current.take() {
+            let _ = tokio::time::timeout(Duration::from_secs(1), connection.close()).await;
+        }
+    }
+}
+
+/// Returns how to connect, as the application's pool has it now: credentials may have been rotated since
+/// the last connection.
+pub(crate) fn connect_options(pool: &PgPool) -> PgConnectOptions {
+    PgConnectOptions::clone(&pool.connect_options()).application_name("pipeline")
+}
+
+async fn open(pool: &PgPool) -> Result<(PgConnection, BackendId), sqlx::Error> {
+    let mut connection = PgConnection::connect_with(&connect_options(pool)).await?;
+    sqlx::raw_sql(SESSION_SETTINGS)
+        .execute(&mut connection)
+        .await?;
+    let row = sqlx::query!(
+        r#"select pid as "pid!", backend_start as "started_at!" from pg_stat_activity
+           where pid = pg_backend_pid()"#
+    )
+    .fetch_one(&mut connection)
+    .await?;
+    let backend = BackendId {
+        pid: row.pid,
+        started_at: row.started_at,
+    };
+    Ok((connection, backend))
+}
+
+/// Bounds a call in time, also where the network swallows the answer.
+pub(crate) async fn limited<T>(
+    call: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    tokio::time::timeout(CALL_TIMEOUT, call)
+        .await
+        .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+}

@@ -1,0 +1,216 @@
+//! The extension points of the engine: what others do inside its transactions, and beside them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use sqlx::PgConnection;
+use tokio::sync::Notify;
+
+use super::outbox::Notification;
+use super::probe::{Moment, Probe};
+use crate::attempt::{AttemptEnd, Claimed, HeldRow, Outcome};
+
+/// Takes part in the transaction that ends attempts.
+///
+/// An end hook serialises its changes by row locks. The rows are locked by [`lock`](Self::lock), in a
+/// statement of their own before anything is read: a statement that locks and reads sees other rows in
+/// the snapshot from before the lock.
+pub trait EndHook: std::fmt::Debug + Send + Sync {
+    /// Returns the row that must be locked before this end is written; `None` where the hook has nothing
+    /// to do with the end.
+    fn row(&self, end: &AttemptEnd) -> Option<i64>;
+
+    /// Returns whether the hook advances runs. Only then does the worker claim jobs that are steps.
+    fn takes_steps(&self) -> bool {
+        false
+    }
+
+    /// Locks these rows in the order of their ids, without waiting. Returns the rows that exist and are
+    /// locked by another transaction; a row that does not exist any more keeps nothing from being written.
+    fn lock<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        rows: &'a [i64],
+    ) -> BoxFuture<'a, Result<Vec<i64>, sqlx::Error>>;
+
+    /// Writes what follows from the ends. It may start work in the offered slots, and never waits for a
+    /// lock: where another row that it needs is locked, it raises [`ROW_HELD`](crate::sqlstate::ROW_HELD).
+    fn apply<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        ends: &'a [(&'a AttemptEnd, Outcome)],
+        offer: &'a SlotOffer,
+    ) -> BoxFuture<'a, Result<Effects, sqlx::Error>>;
+}
+
+/// Takes part in the transaction that claims jobs.
+pub trait ClaimHook: std::fmt::Debug + Send + Sync {
+    /// Loads the input of the claimed jobs that it knows about.
+    fn load<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        claimed: &'a mut [Claimed],
+    ) -> BoxFuture<'a, Result<(), sqlx::Error>>;
+}
+
+/// Work that a worker does from time to time, on a connection of the engine's own.
+pub trait MaintenanceTask: std::fmt::Debug + Send + Sync {
+    /// Returns the interval between two executions.
+    fn every(&self) -> Duration;
+
+    /// Returns the notification channel that calls for an execution ahead of time.
+    fn channel(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Does the work once. An error is logged, and the work is done again at its next time.
+    fn run<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        worker: i64,
+    ) -> BoxFuture<'a, Result<Effects, sqlx::Error>>;
+}
+
+/// The slots in which this worker can start released jobs at once, without a claim.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct SlotOffer {
+    /// The worker's id.
+    pub worker: i64,
+    /// Every queue pattern of the worker, also those without a free slot.
+    pub queues: Vec<OfferedSlots>,
+    /// The job types that the worker performs.
+    pub kinds: Vec<String>,
+    /// A random number from which the tokens of started jobs are counted.
+    pub token_base: i64,
+}
+
+/// Free slots of one queue pattern.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct OfferedSlots {
+    /// The name of a queue, or a prefix followed by `*`.
+    pub pattern: String,
+    /// How many slots are free.
+    pub free: i32,
+    /// The lowest priority that need not queue behind the jobs that wait.
+    pub min_priority: i16,
+}
+
+/// What follows from a transaction outside the database, once it is committed.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Effects {
+    /// Queues that got work.
+    pub queues: Vec<String>,
+    /// Jobs that were given to this worker, within its offer.
+    pub started: Vec<Claimed>,
+    /// Notifications to other processes.
+    pub notifications: Vec<Notification>,
+    /// Jobs that are to be asked to stop, where they run here.
+    pub stop: Vec<i64>,
+    /// What log lines say of jobs that failed for good, by the job's id.
+    pub failed: HashMap<i64, FailureLabel>,
+}
+
+/// What a log line says of a job that failed for good.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailureLabel {
+    /// The run of which the job is a step.
+    pub run: Option<i64>,
+    /// The key of that step.
+    pub step: Option<String>,
+    /// The key of the job or of its run.
+    pub key: Option<String>,
+    /// Whether the failure was expected to be possible, as that of an optional step.
+    pub is_optional: bool,
+}
+
+impl FailureLabel {
+    /// Creates the label of a step.
+    pub fn of_step(run: i64, step: String, key: Option<String>, is_optional: bool) -> Self {
+        Self {
+            run: Some(run),
+            step: Some(step),
+            key,
+            is_optional,
+        }
+    }
+}
+
+impl Effects {
+    /// Creates the effects of a transaction that put work into these queues.
+    pub fn of_queues(queues: Vec<String>) -> Self {
+        Self {
+            queues,
+            ..Self::default()
+        }
+    }
+}
+
+/// All hooks of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct Hooks {
+    pub(crate) end: Vec<Arc<dyn EndHook>>,
+    pub(crate) claim: Vec<Arc<dyn ClaimHook>>,
+    pub(crate) maintenance: Vec<Arc<dyn MaintenanceTask>>,
+    pub(crate) probe: Option<Arc<dyn Probe>>,
+}
+
+impl Hooks {
+    /// Returns the rows without which this end cannot be written: those of the hooks, and its queue row.
+    pub(crate) fn rows_of(&self, end: &AttemptEnd) -> Vec<HeldRow> {
+        let hooks = self.end.iter().enumerate();
+        hooks
+            .filter_map(|(at, hook)| Some(HeldRow::Hook(at, hook.row(end)?)))
+            .chain([HeldRow::Job(end.id)])
+            .collect()
+    }
+
+    /// Returns whether this worker claims jobs that are steps of runs.
+    pub(crate) fn takes_steps(&self) -> bool {
+        self.end.iter().any(|hook| hook.takes_steps())
+    }
+
+    pub(crate) async fn probe(&self, moment: Moment, count: usize) {
+        if let Some(probe) = &self.probe {
+            probe.at(moment, count).await;
+        }
+    }
+}
+
+/// Calls maintenance tasks ahead of their time, by notification channel.
+#[derive(Debug, Default)]
+pub(crate) struct MaintenanceCalls(HashMap<&'static str, Notify>);
+
+impl MaintenanceCalls {
+    pub(crate) fn of(tasks: &[Arc<dyn MaintenanceTask>]) -> Self {
+        let channels = tasks.iter().filter_map(|task| task.channel());
+        Self(channels.map(|channel| (channel, Notify::new())).collect())
+    }
+
+    pub(crate) fn channels(&self) -> impl Iterator<Item = &'static str> {
+        self.0.keys().copied()
+    }
+
+    /// Calls the task of this channel. Returns whether there is one.
+    pub(crate) fn call(&self, channel: &str) -> bool {
+        let call = self.0.get(channel);
+        call.inspect(|call| call.notify_one()).is_some()
+    }
+
+    pub(crate) fn call_all(&self) {
+        self.0.values().for_each(Notify::notify_one);
+    }
+
+    /// Completes when the channel is called; never without one.
+    pub(crate) async fn called(&self, channel: Option<&'static str>) {
+        match channel.and_then(|channel| self.0.get(channel)) {
+            Some(call) => call.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Isolated groups: ends that failed together are written apart, on a connection of their own.
+//!
+//! A group that failed by its data or took too long is halved until the culprit stands alone. Meanwhile the
+//! committer goes on with everything else. A lone end that the database refuses turns into a failure with
+//! the reason; a lone end that takes too long is tried again with more time, behind the others.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::committer::{Committer, TRANSACTION_TIMEOUT};
+use super::connection::EngineConnection;
+use super::lifecycle::Phase;
+use super::report;
+use super::transaction::Parts;
+use super::transaction::{self, Failure, Request};
+use crate::attempt::{AttemptEnd, EndKind, IsolatedGroup};
+use crate::sqlstate::ErrorClass;
+
+/// The longest that the transaction of a lone end may take.
+const MAX_TIMEOUT: Duration = Duration::from_secs(600);
+/// The class of the error that replaces an end which the database refused.
+const END_REFUSED: &str = "EndRefused";
+
+/// Writes isolated groups until the worker is flushed.
+pub(crate) async fn run(committer: Arc<Committer>, mut connection: EngineConnection) {
+    loop {
+        tokio::select! {
+            () = committer.ledger.isolated() => {}
+            () = committer.lifecycle.reached(Phase::Closing) => break,
+        }
+        while let Some(group) = committer.ledger.take_isolated() {
+            write(&committer, &mut connection, group).await;
+        }
+    }
+    connection.close().await;
+}
+
+async fn write(committer: &Committer, connection: &mut EngineConnection, group: IsolatedGroup) {
+    let IsolatedGroup { ends, limit } = group;
+    let sent = Instant::now();
+    let request = Request {
+        ends: &ends,
+        reserved: &[],
+        // Two of the longest statements fit, and a little of the others.
+        statement_limit: (limit > TRANSACTION_TIMEOUT).then_some(limit / 2),
+        isolate_inputs: false,
+    };
+    let parts = Parts {
+        config: &committer.config,
+        hooks: &committer.hooks,
+        slots: &committer.slots,
+    };
+    let attempt = transaction::run(parts, connection, request);
+    let outcome = tokio::time::timeout(limit, attempt).await;
+    let outcome = outcome.unwrap_or(Err(Failure::Error(sqlx::Error::PoolTimedOut)));
+    let error = match outcome {
+        Ok(done) => {
+            connection.succeeded();
+            committer.finish(ends, done, Vec::new(), sent).await;
+            return;
+        }
+        Err(Failure::Held { hook, rows }) => {
+            committer.defer_rows(ends, hook, &rows).await;
+            return;
+        }
+        // Nothing was claimed; the fence tells which ends were written.
+        Err(Failure::Unknown(_)) => sqlx::Error::PoolTimedOut,
+        Err(Failure::Error(error)) => error,
+    };
+    let class = ErrorClass::of(&error);
+    if class == ErrorClass::Server {
+        connection.failed(&error);
+    }
+    if committer.lifecycle.gives_up() {
+        committer.ledger.forget(&ends);
+        report::given_up(ends.len());
+    } else if ends.len() > 1 {
+        let mut first = ends;
+        let second = first.split_off(first.len() / 2);
+        committer.ledger.isolate(first, limit);
+        committer.ledger.isolate(second, limit);
+    } else {
+        alone(committer, ends, limit, class, &error);
+    }
+    if class != ErrorClass::Data {
+        connection
+            .back_off(&committer.lifecycle, Phase::Flushing)
+            .await;
+    }
+}
+
+/// Decides about an end that failed alone.
+fn alone(
+    committer: &Committer,
+    ends: Vec<AttemptEnd>,
+    limit: Duration,
+    class: ErrorClass,
+    error: &sqlx::Error,
+) {
+    let ledger = &committer.ledger;
+    match class {
+        ErrorClass::Data => {
+            for end in ends {
+                match refused(end, error) {
+                    Ok(end) => ledger.isolate(vec![end], limit),
+                    Err(end) => {
+                        tracing::error!(job.id = end.id, %error, "end of an attempt cannot be written");
+                        ledger.forget(&[end]);
+                    }
+                }
+            }
+        }
+        ErrorClass::TooLong => ledger.isolate(ends, (limit * 2).min(MAX_TIMEOUT)),
+        ErrorClass::Conflict | ErrorClass::Server => ledger.isolate(ends, limit),
+    }
+}
+
+/// Turns an end that the database refused into a failure with the reason. If that was refused as well, the
+/// end is given up: the lease runs out, and the row says so.
+fn refused(end: AttemptEnd, error: &sqlx::Error) -> Result<AttemptEnd, AttemptEnd> {
+    if end.error().is_some_and(|(class, _)| class == END_REFUSED) {
+        return Err(end);
+    }
+    let mut failure = AttemptEnd {
+        kind: EndKind::Fail,
+        output: None,
+        ..end
+    };
+    failure.set_error(
+        END_REFUSED,
+        &format!(
+            "the database refused the attempt's end: {error}; repair what the job returned or what \
+             refuses it, then retry the job, or reopen its run"
+        ),
+    );
+    Ok(failure)
+}

@@ -1,0 +1,175 @@
+//! The phases of a worker's life, which its tasks await.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use apalis_core::worker::context::WorkerContext;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::Error;
+
+/// How long a worker that stops tries to write its last ends, counted from the end of the grace period.
+const SHUTDOWN_FLUSH_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Where a worker is in its life. A worker passes through the phases in this order, and skips none backwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Built; its tasks have not been started.
+    Starting,
+    /// Claims and performs jobs.
+    Running,
+    /// Claims nothing more; running jobs have their grace period.
+    Draining,
+    /// Nothing runs any more; the last ends are being written.
+    Flushing,
+    /// All tasks have ended but the one that closes the worker's row.
+    Closing,
+    /// Everything has ended.
+    Stopped,
+}
+
+/// The current phase of a worker, and why it ended if it ended by itself.
+#[derive(Debug)]
+pub(crate) struct Lifecycle {
+    phase: watch::Sender<Phase>,
+    started: OnceLock<()>,
+    flushing_since: OnceLock<Instant>,
+    /// apalis's view of the worker, which can be paused there.
+    context: OnceLock<WorkerContext>,
+    failure: Mutex<Option<Error>>,
+    failed: watch::Sender<bool>,
+}
+
+impl Lifecycle {
+    pub(crate) fn new() -> Self {
+        Self {
+            phase: watch::Sender::new(Phase::Starting),
+            started: OnceLock::new(),
+            flushing_since: OnceLock::new(),
+            context: OnceLock::new(),
+            failure: Mutex::default(),
+            failed: watch::Sender::new(false),
+        }
+    }
+
+    /// Starts the worker, unless it was started before. Returns whether this call did it.
+    pub(crate) fn start(&self, context: &WorkerContext) -> bool {
+        let _ = self.context.set(context.clone());
+        self.started.set(()).is_ok() && {
+            self.advance(Phase::Running);
+            true
+        }
+    }
+
+    /// Returns whether the worker was ever started; one that was stopped before never is.
+    pub(crate) fn was_started(&self) -> bool {
+        self.started.get().is_some()
+    }
+
+    /// Enters a later phase. Returns whether the worker was in an earlier one.
+    pub(crate) fn advance(&self, phase: Phase) -> bool {
+        if phase == Phase::Flushing {
+            let _ = self.flushing_since.set(Instant::now());
+        }
+        self.phase.send_if_modified(|current| {
+            let is_later = *current < phase;
+            if is_later {
+                *current = phase;
+            }
+            is_later
+        })
+    }
+
+    pub(crate) fn has_reached(&self, phase: Phase) -> bool {
+        *self.phase.borrow() >= phase
+    }
+
+    /// Completes when the worker is in this phase or a later one.
+    pub(crate) async fn reached(&self, phase: Phase) {
+        // The sender lives as long as `self`.
+        let _ = self
+            .phase
+            .subscribe()
+            .wait_for(|current| *current >= phase)
+            .await;
+    }
+
+    /// Returns a future that completes in this phase or a later one, without borrowing the lifecycle.
+    pub(crate) fn reached_owned(&self, phase: Phase) -> impl Future<Output = ()> + use<> {
+        let mut phases = self.phase.subscribe();
+        async move {
+            let _ = phases.wait_for(|current| *current >= phase).await;
+        }
+    }
+
+    /// Returns whether nothing is to be claimed, for now or for good.
+    pub(crate) fn is_closed_to_work(&self) -> bool {
+        self.has_reached(Phase::Draining)
+            || self.context.get().is_some_and(WorkerContext::is_paused)
+    }
+
+    /// Returns whether it is time to leave unwritten ends to the workers that take over.
+    pub(crate) fn gives_up(&self) -> bool {
+        self.flushing_since
+            .get()
+            .is_some_and(|since| since.elapsed() >= SHUTDOWN_FLUSH_TIMEOUT)
+    }
+
+    /// Completes when [`gives_up`](Self::gives_up) becomes true.
+    pub(crate) async fn flush_timeout(&self) {
+        self.reached(Phase::Flushing).await;
+        let since = self.flushing_since.get().copied();
+        let passed = since.map_or(Duration::ZERO, |since| since.elapsed());
+        tokio::time::sleep(SHUTDOWN_FLUSH_TIMEOUT.saturating_sub(passed)).await;
+    }
+
+    /// Records why the worker cannot go on; the first reason counts. Returns whether this was the first.
+    pub(crate) fn fail(&self, error: Error) -> bool {
+        let mut failure = self.failure.lock();
+        let is_first = failure.is_none();
+        if is_first {
+            *failure = Some(error);
+            drop(failure);
+            self.failed.send_replace(true);
+        }
+        is_first
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        self.failure.lock().take()
+    }
+
+    /// Completes when the worker cannot go on.
+    pub(crate) fn failed(&self) -> impl Future<Output = ()> + use<> {
+        let mut failed = self.failed.subscribe();
+        async move {
+            let _ = failed.wait_for(|failed| *failed).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn phases_only_go_forward_and_can_be_awaited() {
+        let life = Lifecycle::new();
+        assert!(life.advance(Phase::Draining));
+        assert!(!life.advance(Phase::Running), "it would go back");
+        life.reached(Phase::Running).await;
+        life.reached(Phase::Draining).await;
+        assert!(!life.has_reached(Phase::Flushing));
+        assert!(life.is_closed_to_work());
+    }
+
+    #[test]
+    fn the_first_failure_counts() {
+        let life = Lifecycle::new();
+        assert!(life.fail(Error::Worker("first")));
+        assert!(!life.fail(Error::Worker("second")));
+        let failure = life.take_failure().map(|error| error.to_string());
+        assert_eq!(failure.as_deref(), Some("first"));
+    }
+}

@@ -1,0 +1,60 @@
+//! Runs maintenance tasks, each on a task and a connection of its own.
+
+use std::sync::Arc;
+
+use super::announce;
+use super::config::Config;
+use super::connection::{EngineConnection, limited};
+use super::hooks::{MaintenanceCalls, MaintenanceTask};
+use super::lifecycle::{Lifecycle, Phase};
+use super::outbox::Outbox;
+use super::slots::Slots;
+use crate::attempt::Ledger;
+use crate::limits;
+
+/// What a maintenance task's effects reach.
+#[derive(Debug, Clone)]
+pub(crate) struct Maintenance {
+    pub(crate) config: Arc<Config>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) calls: Arc<MaintenanceCalls>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+}
+
+impl Maintenance {
+    /// Executes one task at its interval, and when it is called, until the worker is stopped.
+    pub(crate) async fn run(self, task: Arc<dyn MaintenanceTask>) {
+        let mut connection = EngineConnection::new("maintenance", &self.config.pool);
+        loop {
+            // Jitter keeps the workers of a fleet from all coming at once.
+            let wait = task
+                .every()
+                .min(limits::LONGEST)
+                .mul_f64(0.9 + 0.2 * fastrand::f64());
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.calls.called(task.channel()) => {}
+                () = self.lifecycle.reached(Phase::Draining) => break,
+            }
+            let outcome = limited(async {
+                let connection = connection.get().await?;
+                task.run(connection, self.config.worker()).await
+            });
+            match outcome.await {
+                Ok(effects) => {
+                    connection.succeeded();
+                    announce(&self.slots, &self.outbox, effects.queues.into_iter());
+                    self.outbox.push(effects.notifications);
+                    self.ledger.ask_to_stop(&effects.stop);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, ?task, "maintenance task failed; it runs again at its next time");
+                    connection.failed(&error);
+                }
+            }
+        }
+        connection.close().await;
+    }
+}

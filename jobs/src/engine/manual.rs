@@ -1,0 +1,201 @@
+//! An engine whose transactions a test runs one by one. Not used in production.
+//!
+//! It is the engine's own transaction, with the same hooks, on an engine connection. Only the loop, the
+//! slots and what happens after the commit are the test's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::Engine;
+use super::connection::EngineConnection;
+use super::slots::Reserved;
+use super::transaction::{self, Failure, Parts, Request};
+use crate::attempt::{AttemptEnd, Claimed, EndKind};
+use crate::{Error, Result};
+
+/// A worker that does nothing by itself.
+#[derive(Debug)]
+pub struct ManualEngine {
+    engine: Arc<Engine>,
+    connection: EngineConnection,
+}
+
+/// How a test ends an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// With this output, as JSON.
+    Success(String),
+    /// With this output, as JSON, after `cx.halt()`.
+    Halt(String),
+    /// For good, with this class and message.
+    Fail(String, String),
+    /// For good, because no attempt would help.
+    Discard(String, String),
+    /// To be retried at once.
+    Retry,
+    /// The job stopped because it was asked to.
+    Stop,
+}
+
+/// The slots that a transaction may fill.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Slots {
+    /// For each of the worker's queues.
+    pub free: u32,
+    /// Whether the queues are claimed from too; else only steps that the ends release start here.
+    pub claim: bool,
+}
+
+/// What a committed transaction did.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// Ends that were written.
+    pub ended: Vec<AttemptEnd>,
+    /// Ends that changed nothing.
+    pub stale: Vec<AttemptEnd>,
+    /// Ends whose row another transaction holds: to be sent again.
+    pub held: Vec<AttemptEnd>,
+    /// Jobs that were handed over or claimed.
+    pub claimed: Vec<Claimed>,
+}
+
+impl ManualEngine {
+    pub(crate) async fn new(engine: Engine) -> Result<Self> {
+        let mut connection = EngineConnection::new("manual", &engine.config.pool);
+        connection.get().await?;
+        if !engine.ticker().register(&mut connection).await {
+            return Err(Error::Worker("the worker was stopped before it ran"));
+        }
+        Ok(Self {
+            engine: Arc::new(engine),
+            connection,
+        })
+    }
+
+    /// Returns the end of an attempt. Sent twice, it is a redelivery.
+    pub fn end(job: &Claimed, outcome: &Outcome) -> AttemptEnd {
+        let raw = |json: &String| RawValue::from_string(json.clone()).ok().map(Arc::from);
+        let mut end = AttemptEnd::of_claim(job);
+        end.ran = Some(Duration::from_millis(1));
+        match outcome {
+            Outcome::Success(json) => end.output = raw(json),
+            Outcome::Halt(json) => {
+                end.output = raw(json);
+                end.halts = true;
+            }
+            Outcome::Fail(class, message) => {
+                end.kind = EndKind::Fail;
+                end.set_error(class, message);
+            }
+            Outcome::Discard(class, message) => {
+                end.kind = EndKind::Discard;
+                end.set_error(class, message);
+            }
+            Outcome::Retry => {
+                end.kind = EndKind::Retry;
+                end.set_error("Retry", "once more");
+            }
+            Outcome::Stop => end.kind = EndKind::HandBack,
+        }
+        end
+    }
+
+    /// Makes due jobs ready. Returns the ends of attempts whose leases ran out.
+    ///
+    /// # Errors
+    ///
+    /// The database's error.
+    pub async fn tick(&mut self) -> Result<Vec<AttemptEnd>> {
+        let connection = self.connection.get().await?;
+        self.engine.ticker().tick(connection).await?;
+        let lost = self.engine.ledger.take_group(false, |_| Vec::new());
+        self.engine.ledger.forget(&lost);
+        Ok(lost)
+    }
+
+    /// Runs one transaction that ends these attempts and fills these slots. With `until_written`, ends whose
+    /// rows are held are sent again until they are written.
+    ///
+    /// # Errors
+    ///
+    /// The database's error; then nothing of the last transaction was written.
+    pub async fn turn(
+        &mut self,
+        ends: Vec<AttemptEnd>,
+        slots: Slots,
+        until_written: bool,
+    ) -> Result<Turn> {
+        let mut turn = self.transaction(ends, slots).await?;
+        while until_written && !turn.held.is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let again = self.transaction(turn.held, slots).await?;
+            turn.held = again.held;
+            turn.ended.extend(again.ended);
+            turn.stale.extend(again.stale);
+            turn.claimed.extend(again.claimed);
+        }
+        Ok(turn)
+    }
+
+    async fn transaction(&mut self, ends: Vec<AttemptEnd>, slots: Slots) -> Result<Turn> {
+        let engine = &self.engine;
+        let reserved = Self::reserve(engine, slots);
+        let parts = Parts {
+            config: &engine.config,
+            hooks: &engine.hooks,
+            slots: &engine.slots,
+        };
+        let request = Request {
+            ends: &ends,
+            reserved: &reserved,
+            statement_limit: None,
+            isolate_inputs: false,
+        };
+        let outcome = transaction::run(parts, &mut self.connection, request).await;
+        let done = match outcome {
+            Ok(done) => done,
+            Err(Failure::Error(error)) => return Err(error.into()),
+            Err(Failure::Unknown(_)) => return Err(Error::Worker("the commit's answer was lost")),
+            Err(Failure::Held { .. }) => {
+                return Ok(Turn {
+                    held: ends,
+                    ..Turn::default()
+                });
+            }
+        };
+        for asked in &done.asked {
+            let queue = reserved[asked.at].queue;
+            engine.slots.get(queue).claimed(asked.last);
+        }
+        let mut turn = Turn {
+            claimed: done.claimed,
+            ..Turn::default()
+        };
+        for (at, mut end) in ends.into_iter().enumerate() {
+            if done.held.contains_key(&at) {
+                turn.held.push(end);
+            } else if done.stale.contains(&at) {
+                turn.stale.push(end);
+            } else {
+                if let Some(job) = done.failed.get(&at) {
+                    end.error = Some(job.reason.clone());
+                }
+                turn.ended.push(end);
+            }
+        }
+        Ok(turn)
+    }
+
+    fn reserve(engine: &Engine, slots: Slots) -> Vec<Reserved> {
+        if slots.free == 0 {
+            return Vec::new();
+        }
+        let mut reserved = engine.slots.reserve(slots.free, true);
+        for reserved in &mut reserved {
+            reserved.claims = slots.claim;
+        }
+        reserved
+    }
+}

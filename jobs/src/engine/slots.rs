@@ -1,0 +1,287 @@
+//! The queues that a worker serves: a pattern, a number of slots, and whether there may be work.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use crate::{Error, Result, limits};
+
+/// How long a waiting job may be overtaken by work that can start at once.
+const MAX_OVERTAKING: Duration = Duration::from_secs(1);
+
+/// All queue patterns of one worker. A queue belongs to the most specific pattern that matches it: its own
+/// name, else the longest prefix.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    queues: Vec<QueueSlots>,
+    /// Wakes the committer.
+    work: Arc<Notify>,
+}
+
+impl Slots {
+    /// Checks the patterns: at least one, none twice.
+    pub(crate) fn new(patterns: Vec<(String, u32)>, work: Arc<Notify>) -> Result<Self> {
+        if patterns.is_empty() {
+            return Err(Error::Worker(
+                "the worker serves no queue: give it some with `.queue(\"default\", 16)`",
+            ));
+        }
+        let mut queues: Vec<QueueSlots> = Vec::with_capacity(patterns.len());
+        for (pattern, slots) in patterns {
+            if queues.iter().any(|known| known.pattern == pattern) {
+                return Err(Error::DuplicateQueue { queue: pattern });
+            }
+            queues.push(QueueSlots::new(pattern, slots)?);
+        }
+        Ok(Self { queues, work })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &QueueSlots> {
+        self.queues.iter()
+    }
+
+    pub(crate) fn get(&self, at: usize) -> &QueueSlots {
+        &self.queues[at]
+    }
+
+    pub(crate) fn patterns(&self) -> Vec<String> {
+        self.iter().map(|queue| queue.pattern.clone()).collect()
+    }
+
+    /// Returns the position of the pattern that this queue belongs to.
+    pub(crate) fn pattern_of(&self, queue: &str) -> Option<usize> {
+        let specificity = |pattern: &str| (!pattern.ends_with('*'), pattern.len());
+        (0..self.queues.len())
+            .filter(|at| covers(&self.queues[*at].pattern, queue))
+            .max_by_key(|at| specificity(&self.queues[*at].pattern))
+    }
+
+    /// Notes that there may be work in this queue, and wakes the committer.
+    pub(crate) fn wake(&self, queue: &str) {
+        if let Some(at) = self.pattern_of(queue) {
+            self.queues[at].wake();
+        }
+        self.work.notify_one();
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.queues.iter().for_each(QueueSlots::wake);
+        self.work.notify_one();
+    }
+
+    /// Reserves free slots: those that a claim may fill, and with `hand_over` those that released work may
+    /// take at once.
+    pub(crate) fn reserve(&self, at_most: u32, hand_over: bool) -> Vec<Reserved> {
+        let reserve = |(queue, it): (usize, &QueueSlots)| it.reserve(queue, at_most, hand_over);
+        self.queues.iter().enumerate().filter_map(reserve).collect()
+    }
+
+    /// Releases slots that no claim has filled. There may still be work for them.
+    pub(crate) fn release(&self, reserved: &mut Vec<Reserved>) {
+        for reserved in reserved.drain(..) {
+            if reserved.claims {
+                self.queues[reserved.queue].wake();
+            }
+            drop(reserved.permits);
+        }
+        self.work.notify_one();
+    }
+
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        self.iter()
+            .map(|queue| serde_json::json!({ "queue": queue.pattern, "slots": queue.slots }))
+            .collect()
+    }
+}
+
+/// One queue, or several by prefix, with slots of its own.
+#[derive(Debug)]
+pub(crate) struct QueueSlots {
+    pub(crate) pattern: String,
+    pub(crate) slots: u32,
+    free: Arc<Semaphore>,
+    /// Whether a claim may find something. Cleared before the claim asks, so that work which arrives
+    /// meanwhile is asked for again.
+    may_have_work: AtomicBool,
+    /// The job that waits longest, as far as this process knows.
+    head: Mutex<Option<Head>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    since: Instant,
+    priority: i16,
+}
+
+impl QueueSlots {
+    fn new(pattern: String, slots: u32) -> Result<Self> {
+        limits::pattern("queue", &pattern)?;
+        if slots == 0 || slots > limits::SLOTS {
+            return Err(Error::SlotsOutOfRange {
+                queue: pattern,
+                slots,
+            });
+        }
+        Ok(Self {
+            pattern,
+            slots,
+            free: Arc::new(Semaphore::new(slots as usize)),
+            may_have_work: AtomicBool::new(true),
+            head: Mutex::new(None),
+        })
+    }
+
+    fn wake(&self) {
+        self.may_have_work.store(true, Ordering::Release);
+        self.head.lock().get_or_insert(Head {
+            since: Instant::now(),
+            priority: i16::MIN,
+        });
+    }
+
+    fn reserve(&self, queue: usize, at_most: u32, hand_over: bool) -> Option<Reserved> {
+        let claims = self.may_have_work.load(Ordering::Acquire);
+        if !claims && !hand_over {
+            return None;
+        }
+        let free = u32::try_from(self.free.available_permits())
+            .unwrap_or(u32::MAX)
+            .min(at_most);
+        if free == 0 {
+            return None;
+        }
+        let permits = Arc::clone(&self.free).try_acquire_many_owned(free).ok()?;
+        if claims {
+            self.may_have_work.store(false, Ordering::Release);
+        }
+        Some(Reserved {
+            queue,
+            permits,
+            claims,
+        })
+    }
+
+    /// Notes a claim's answer: `last` is priority and waiting time of the last job it got, where it got as
+    /// many as it asked for; else nothing waits any more.
+    pub(crate) fn claimed(&self, last: Option<(i16, Duration)>) {
+        let now = Instant::now();
+        *self.head.lock() = last.map(|(priority, waited)| Head {
+            since: now.checked_sub(waited).unwrap_or(now),
+            priority,
+        });
+    }
+
+    /// Asks again: a claim filled all of its slots, or none was made because hand-over filled them.
+    pub(crate) fn ask_again(&self) {
+        self.wake();
+    }
+
+    /// Returns the lowest priority that may start without queueing; `None` if nothing may, because a job has
+    /// waited long enough.
+    pub(crate) fn min_priority(&self) -> Option<i16> {
+        match *self.head.lock() {
+            None => Some(i16::MIN),
+            Some(head) => (head.since.elapsed() < MAX_OVERTAKING).then_some(head.priority),
+        }
+    }
+}
+
+/// Free slots of one pattern that a transaction may fill.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    /// The position of the pattern.
+    pub(crate) queue: usize,
+    pub(crate) permits: OwnedSemaphorePermit,
+    /// Whether the queue is to be asked for work.
+    pub(crate) claims: bool,
+}
+
+impl Reserved {
+    pub(crate) fn count(&self) -> usize {
+        self.permits.num_permits()
+    }
+}
+
+/// Returns whether a pattern matches this queue.
+pub(crate) fn covers(pattern: &str, queue: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => queue.starts_with(prefix),
+        None => queue == pattern,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(patterns: &[(&str, u32)]) -> Result<Slots> {
+        let patterns = patterns
+            .iter()
+            .map(|(name, slots)| ((*name).to_owned(), *slots));
+        Slots::new(patterns.collect(), Arc::default())
+    }
+
+    #[test]
+    fn a_queue_belongs_to_the_most_specific_pattern() -> Result<()> {
+        let slots = slots(&[("*", 8), ("media.*", 2), ("media.hd", 1), ("m*", 3)])?;
+        let pattern = |queue| {
+            slots
+                .pattern_of(queue)
+                .map(|at| slots.get(at).pattern.as_str())
+        };
+        assert_eq!(pattern("media.hd"), Some("media.hd"));
+        assert_eq!(pattern("media.sd"), Some("media.*"));
+        assert_eq!(pattern("media"), Some("m*"));
+        assert_eq!(pattern("other"), Some("*"));
+        Ok(())
+    }
+
+    #[test]
+    fn a_queue_outside_all_patterns_belongs_to_none() -> Result<()> {
+        assert_eq!(slots(&[("media.*", 1)])?.pattern_of("media"), None);
+        Ok(())
+    }
+
+    #[test]
+    fn a_pattern_named_twice_is_an_error() {
+        let twice = slots(&[("payments", 2), ("payments", 8)]);
+        assert!(matches!(twice, Err(Error::DuplicateQueue { queue }) if queue == "payments"));
+        assert!(slots(&[]).is_err());
+        assert!(slots(&[("media", 0)]).is_err());
+    }
+
+    #[test]
+    fn work_that_arrives_during_a_claim_is_asked_for_again() -> Result<()> {
+        let slots = slots(&[("q", 2)])?;
+        let reserved = slots.reserve(10, false);
+        assert_eq!(reserved.iter().map(Reserved::count).sum::<usize>(), 2);
+        assert!(slots.reserve(10, false).is_empty(), "no slot is free");
+        slots.wake("q");
+        assert!(slots.reserve(10, false).is_empty(), "no slot is free");
+        drop(reserved);
+        let claims = |reserved: Vec<Reserved>| reserved.iter().any(|it| it.claims);
+        assert!(claims(slots.reserve(10, true)), "the wake-up is not lost");
+        let for_hand_over = slots.reserve(10, true);
+        assert!(!for_hand_over.is_empty() && !claims(for_hand_over));
+        Ok(())
+    }
+
+    #[test]
+    fn a_job_that_has_waited_for_a_second_is_not_overtaken() -> Result<()> {
+        let slots = slots(&[("q", 2)])?;
+        let queue = slots.get(0);
+        assert_eq!(queue.min_priority(), Some(i16::MIN), "nothing waits");
+        queue.claimed(Some((7, Duration::from_millis(1))));
+        assert_eq!(queue.min_priority(), Some(7));
+        queue.claimed(Some((7, Duration::from_secs(2))));
+        assert_eq!(queue.min_priority(), None);
+        queue.wake();
+        assert_eq!(queue.min_priority(), None, "the job still waits");
+        queue.claimed(None);
+        assert_eq!(queue.min_priority(), Some(i16::MIN));
+        Ok(())
+    }
+}

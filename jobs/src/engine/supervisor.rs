@@ -1,0 +1,183 @@
+//! The supervisor: starts the engine's tasks, watches them, and brings the worker to its end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apalis_core::worker::context::WorkerContext;
+use tokio::task::{Id, JoinSet};
+
+use super::connection::EngineConnection;
+use super::lifecycle::{Lifecycle, Phase};
+use super::{Engine, committer, isolation, renew, watchdog};
+use crate::Error;
+use crate::attempt::Ledger;
+
+/// How long shutdown waits for aborted jobs to be dropped before it hands them back all the same.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long tasks may take to end once the worker has given up what it could not write.
+const LAST_TASKS_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often apalis is asked whether it stops the worker: it tells a backend only when no job runs any more.
+const STOP_POLL: Duration = Duration::from_millis(20);
+
+/// Runs the engine from its registration until everything has ended.
+pub(super) async fn run(engine: Arc<Engine>, context: WorkerContext) {
+    let stop_poll = tokio::spawn(follow_apalis(Arc::clone(&engine), context));
+    let mut connection = EngineConnection::new("tick", &engine.config.pool);
+    let ticker = engine.ticker();
+    if ticker.register(&mut connection).await {
+        let mut tasks = Tasks::default();
+        spawn_all(&engine, &mut tasks).await;
+        tasks.spawn("tick", ticker.run(connection));
+        started(&engine, tasks.len());
+        see_to_the_end(&engine, &mut tasks).await;
+    }
+    engine.lifecycle.advance(Phase::Stopped);
+    tracing::info!(worker = engine.config.name, "worker stopped");
+    stop_poll.abort();
+}
+
+/// Passes a stop that apalis was told of on to the engine.
+async fn follow_apalis(engine: Arc<Engine>, context: WorkerContext) {
+    while !context.is_shutting_down() && !engine.lifecycle.has_reached(Phase::Draining) {
+        tokio::time::sleep(STOP_POLL).await;
+    }
+    engine.stop();
+}
+
+async fn spawn_all(engine: &Arc<Engine>, tasks: &mut Tasks) {
+    let connection = |purpose| EngineConnection::new(purpose, &engine.config.pool);
+    let mut renewals = connection("leases");
+    renew::connect(&mut renewals).await;
+    let committer = || Arc::clone(&engine.committer);
+    tasks.spawn("commit", committer::run(committer(), connection("commit")));
+    tasks.spawn(
+        "second commit",
+        committer::assist(committer(), connection("second commit")),
+    );
+    tasks.spawn(
+        "isolation",
+        isolation::run(committer(), connection("isolation")),
+    );
+    let (ledger, lifecycle) = (Arc::clone(&engine.ledger), Arc::clone(&engine.lifecycle));
+    tasks.spawn("leases", renew::run(ledger, lifecycle, renewals));
+    tasks.spawn("notifications", engine.listener().run());
+    for task in &engine.hooks.maintenance {
+        tasks.spawn("maintenance", engine.maintenance().run(Arc::clone(task)));
+    }
+    watchdog::start(&engine.ledger);
+}
+
+fn started(engine: &Engine, connections: usize) {
+    tracing::info!(
+        worker = engine.config.name,
+        worker.id = engine.config.worker(),
+        queues = ?engine.slots.patterns(),
+        connections,
+        "worker started; it holds at most this many connections beside the pool"
+    );
+}
+
+/// Runs until the worker is stopped or one of its tasks fails; then drains, flushes and ends the tasks.
+async fn see_to_the_end(engine: &Engine, tasks: &mut Tasks) {
+    let (lifecycle, ledger) = (&engine.lifecycle, &engine.ledger);
+    let drained = async {
+        lifecycle.reached(Phase::Draining).await;
+        drain(engine).await;
+        lifecycle.advance(Phase::Flushing);
+        lifecycle.flush_timeout().await;
+        tokio::time::sleep(LAST_TASKS_TIMEOUT).await;
+    };
+    let failure = tokio::select! {
+        failure = tasks.all_ended() => failure,
+        () = drained => Some("shutdown"),
+    };
+    let Some(task) = failure else {
+        return;
+    };
+    if task == "shutdown" {
+        tracing::error!("the database did not answer in time to end the worker in good order");
+    } else {
+        tracing::error!(task, "engine task failed; the worker ends");
+        lifecycle.fail(Error::EngineTaskFailed {
+            worker: engine.config.name.clone(),
+            task,
+        });
+    }
+    fall(ledger, lifecycle, tasks).await;
+}
+
+/// Ends the worker without writing anything more: its jobs are taken over when their leases run out.
+async fn fall(ledger: &Ledger, lifecycle: &Lifecycle, tasks: &mut Tasks) {
+    lifecycle.advance(Phase::Draining);
+    ledger.kill_all();
+    ledger.abandon_all();
+    lifecycle.advance(Phase::Closing);
+    tasks.abort().await;
+}
+
+/// Gives running jobs their grace period, then aborts them. Jobs that were claimed and have not started go
+/// back at once, also those whose claim is still under way.
+async fn drain(engine: &Engine) {
+    let ledger = &engine.ledger;
+    let quiet = async {
+        drop(engine.inbox.drain());
+        ledger.ask_all_to_stop();
+        while !ledger.is_quiet() {
+            ledger.may_be_quiet().await;
+            drop(engine.inbox.drain());
+        }
+    };
+    if tokio::time::timeout(engine.config.grace, quiet)
+        .await
+        .is_ok()
+    {
+        return;
+    }
+    ledger.kill_all();
+    let dropped = async {
+        while !ledger.is_quiet() {
+            ledger.may_be_quiet().await;
+        }
+    };
+    let _ = tokio::time::timeout(ABORT_TIMEOUT, dropped).await;
+    let jobs = ledger.abandon_all();
+    if !jobs.is_empty() {
+        tracing::error!(
+            ?jobs,
+            "jobs block their threads and cannot be stopped; they are handed back while they still run"
+        );
+    }
+}
+
+/// The running tasks of an engine, by name.
+#[derive(Debug, Default)]
+struct Tasks {
+    set: JoinSet<()>,
+    names: HashMap<Id, &'static str>,
+}
+
+impl Tasks {
+    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.set.spawn(task);
+        self.names.insert(handle.id(), name);
+    }
+
+    fn len(&self) -> usize {
+        self.set.len()
+    }
+
+    /// Completes when all tasks have ended, or with the name of the first that panicked.
+    async fn all_ended(&mut self) -> Option<&'static str> {
+        while let Some(ended) = self.set.join_next_with_id().await {
+            if let Err(error) = ended {
+                return Some(self.names.get(&error.id()).copied().unwrap_or("unknown"));
+            }
+        }
+        None
+    }
+
+    async fn abort(&mut self) {
+        self.set.shutdown().await;
+    }
+}

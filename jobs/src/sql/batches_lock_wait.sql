@@ -1,1 +1,0 @@
-select id from pipeline.batch_sets where id = any ($1) order by id for no key update

@@ -1,0 +1,299 @@
+//! A row that somebody holds never stops a worker: its end is deferred, and everything else goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobs::seams::Moment;
+use jobs::{JobStatus, NewJob};
+use sqlx::{PgConnection, Postgres, Transaction};
+use tests::{Database, with_database};
+
+use super::support::{Do, Running, Watch, What, client, ended, eventually, job, sql, when};
+
+/// Locks one row in a transaction that stays open until it is dropped.
+async fn hold(db: &Database, statement: &'static str, id: i64) -> Transaction<'static, Postgres> {
+    let mut tx = db.pool().begin().await.unwrap();
+    let locked = sqlx::query(statement).bind(id).fetch_all(&mut *tx).await;
+    assert_eq!(locked.unwrap().len(), 1, "the row is there");
+    tx
+}
+
+const BATCH: &str = "select id from pipeline.batch_sets where id = $1 for update";
+const JOB: &str = "select id from pipeline.jobs where id = $1 for update";
+
+async fn deferred(watch: &Watch) {
+    eventually("an end is deferred", async || {
+        (!watch.counts(Moment::Deferred).is_empty()).then_some(())
+    })
+    .await;
+}
+
+/// Jobs that have nothing to do with the held row are claimed, performed and ended.
+async fn others_go_on(db: &Database, count: usize) {
+    let jobs = (0..count).map(|n| Do::new(&format!("other{n}"), What::Succeed));
+    for enqueued in client(db).enqueue_many(jobs).await.unwrap() {
+        assert_eq!(ended(db, enqueued.id).await.status, JobStatus::Succeeded);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_queue_row_defers_one_end_and_others_go_on() {
+    with_database(async |db| {
+        let watch = Arc::new(Watch::default());
+        let worker = Running::start(db, |worker| worker.queue("default", 4).probe(watch.clone()));
+        let id = client(db)
+            .enqueue(Do::new("a", What::AtGate))
+            .await
+            .unwrap()
+            .id;
+        worker.log.says("a 1").await;
+        let held = hold(db, JOB, id).await;
+        worker.gate.let_through(1);
+        deferred(&watch).await;
+        others_go_on(db, 20).await;
+        assert_eq!(job(db, id).await.status, JobStatus::Running);
+        held.rollback().await.unwrap();
+        let job = ended(db, id).await;
+        assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
+        worker.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_batch_defers_the_ends_of_its_jobs_and_others_go_on() {
+    with_database(async |db| {
+        let watch = Arc::new(Watch::default());
+        let worker = Running::start(db, |worker| worker.queue("default", 4).probe(watch.clone()));
+        let batch = client(db).batch().open().await.unwrap();
+        let jobs = [Do::new("a", What::AtGate), Do::new("b", What::AtGate)];
+        let ids = batch.add(jobs).await.unwrap();
+        worker.log.says("a 1").await;
+        worker.log.says("b 1").await;
+        let held = hold(db, BATCH, batch.id()).await;
+        worker.gate.let_through(2);
+        deferred(&watch).await;
+        others_go_on(db, 20).await;
+        held.rollback().await.unwrap();
+        for enqueued in ids {
+            assert_eq!(ended(db, enqueued.id).await.attempt, 1);
+        }
+        assert_eq!(batch.state().await.unwrap().ended, 2);
+        worker.stop().await;
+    })
+    .await;
+}
+
+/// Finished work whose row is held keeps its lease, so nobody takes it over and nothing runs twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn finished_work_keeps_its_lease_until_its_end_is_committed() {
+    with_database(async |db| {
+        let watch = Arc::new(Watch::default());
+        let first = Running::start(db, |worker| worker.queue("default", 1).probe(watch.clone()));
+        let batch = client(db).batch().open().await.unwrap();
+        let new = NewJob::new(&Do::new("a", What::AtGate)).attempts(1);
+        let new = new.lease(Duration::from_secs(1));
+        let id = batch.add([new]).await.unwrap()[0].id;
+        first.log.says("a 1").await;
+        let held = hold(db, BATCH, batch.id()).await;
+        first.gate.let_through(1);
+        deferred(&watch).await;
+        let second = Running::start(db, |worker| worker.queue("default", 1));
+        // Renewed more often than it could have been before the end was deferred.
+        let lease = async || -> chrono::DateTime<chrono::Utc> {
+            sqlx::query_scalar("select lease_until from pipeline.jobs where id = $1")
+                .bind(id)
+                .fetch_one(db.pool())
+                .await
+                .unwrap()
+        };
+        let mut last = lease().await;
+        for _ in 0..5 {
+            last = eventually("the lease is renewed", async || {
+                let now = lease().await;
+                (now > last).then_some(now)
+            })
+            .await;
+        }
+        held.rollback().await.unwrap();
+        let job = ended(db, id).await;
+        assert_eq!(
+            (job.status, job.attempt, job.error_class),
+            (JobStatus::Succeeded, 1, None)
+        );
+        assert!(second.log.lines().is_empty(), "nobody else has run it");
+        second.stop().await;
+        first.stop().await;
+    })
+    .await;
+}
+
+/// The lease of a held row runs out, and every worker sees it: none of them stands still.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_lease_whose_row_is_held_stops_no_worker() {
+    with_database(async |db| {
+        let id = client(db)
+            .enqueue(Do::new("a", What::Succeed))
+            .await
+            .unwrap()
+            .id;
+        // A worker that died: the row says it runs, and its lease is over.
+        sqlx::query(
+            "update pipeline.jobs set status = 'running', token = 7, worker = 99, attempt = 1,
+                    lease_until = pipeline.now() - interval '1 hour' where id = $1",
+        )
+        .bind(id)
+        .execute(db.pool())
+        .await
+        .unwrap();
+        let held = hold(db, JOB, id).await;
+        let watches: Vec<_> = (0..3).map(|_| Arc::new(Watch::default())).collect();
+        let workers: Vec<Running> = watches
+            .iter()
+            .map(|watch| {
+                Running::start(db, |worker| worker.queue("default", 2).probe(watch.clone()))
+            })
+            .collect();
+        for watch in &watches {
+            deferred(watch).await;
+        }
+        others_go_on(db, 20).await;
+        held.rollback().await.unwrap();
+        let job = ended(db, id).await;
+        assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 2));
+        for worker in workers {
+            worker.stop().await;
+        }
+    })
+    .await;
+}
+
+/// A stop does not wait for the row: what cannot be written in time is left to the lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_ends_though_a_row_is_held() {
+    with_database(async |db| {
+        let watch = Arc::new(Watch::default());
+        let worker = Running::start(db, |worker| worker.queue("default", 2).probe(watch.clone()));
+        let new = NewJob::new(&Do::new("a", What::AtGate)).lease(Duration::from_secs(1));
+        let id = client(db).enqueue(new).await.unwrap().id;
+        worker.log.says("a 1").await;
+        let held = hold(db, JOB, id).await;
+        worker.gate.let_through(1);
+        deferred(&watch).await;
+        worker.stop().await;
+        assert_eq!(job(db, id).await.status, JobStatus::Running);
+        held.rollback().await.unwrap();
+        let other = Running::start(db, |worker| worker.queue("default", 1));
+        other.gate.let_through(1);
+        assert_eq!(ended(db, id).await.attempt, 2);
+        other.stop().await;
+    })
+    .await;
+}
+
+/// A group that the database refuses is taken apart beside the committer, which goes on meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_group_is_taken_apart_and_the_committer_goes_on() {
+    with_database(async |db| {
+        sql(
+            db,
+            "create function refuse() returns trigger language plpgsql
+             as $$ begin
+                if new.error_class is distinct from 'EndRefused' then
+                    perform pg_advisory_xact_lock_shared(77);
+                    raise exception 'not this one';
+                end if;
+                return new;
+             end $$;
+             create trigger refuse before update on pipeline.jobs for each row
+             when (new.status in ('succeeded', 'failed') and new.args ->> 'name' = 'bad')
+             execute function refuse();",
+        )
+        .await;
+        let watch = Arc::new(Watch::default());
+        let worker = Running::start(db, |worker| worker.queue("default", 4).probe(watch.clone()));
+        let bad = client(db)
+            .enqueue(Do::new("bad", What::Succeed))
+            .await
+            .unwrap()
+            .id;
+        eventually("the group is isolated", async || {
+            (!watch.counts(Moment::Isolated).is_empty()).then_some(())
+        })
+        .await;
+        others_go_on(db, 10).await;
+        let job = ended(db, bad).await;
+        assert_eq!(job.error_class.as_deref(), Some("EndRefused"));
+        worker.stop().await;
+    })
+    .await;
+}
+
+/// A statement of the isolated end that hangs keeps nobody else from being committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_hangs_in_the_database_stops_nobody_else_for_long() {
+    with_database(async |db| {
+        // Its statement is cancelled at once, as by a time limit: that is no fault of the data.
+        sql(
+            db,
+            "create function slow() returns trigger language plpgsql
+             as $$ begin
+                raise exception 'canceling statement due to statement timeout' using errcode = '57014';
+             end $$;
+             create trigger slow before update on pipeline.jobs for each row
+             when (new.status = 'succeeded' and new.args ->> 'name' = 'slow')
+             execute function slow();",
+        )
+        .await;
+        let worker = Running::start(db, |worker| worker.queue("default", 4));
+        let slow = client(db).enqueue(Do::new("slow", What::Succeed)).await.unwrap().id;
+        worker.log.says("slow 1").await;
+        others_go_on(db, 20).await;
+        assert_eq!(job(db, slow).await.status, JobStatus::Running, "it is tried again and again");
+        sql(db, "drop trigger slow on pipeline.jobs").await;
+        assert_eq!(ended(db, slow).await.status, JobStatus::Succeeded);
+        worker.stop().await;
+    })
+    .await;
+}
+
+/// Statements of the committer do not wait: seen from the server, none of the engine's sessions waits for a
+/// lock while a row is held.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_statement_of_the_engine_waits_for_a_lock() {
+    with_database(async |db| {
+        let watch = Arc::new(Watch::default());
+        let worker = Running::start(db, |worker| worker.queue("default", 2).probe(watch.clone()));
+        let id = client(db)
+            .enqueue(Do::new("a", What::AtGate))
+            .await
+            .unwrap()
+            .id;
+        worker.log.says("a 1").await;
+        let mut held = hold(db, JOB, id).await;
+        worker.gate.let_through(1);
+        let tries = async || watch.counts(Moment::Deferred).len();
+        let before = tries().await;
+        eventually("the end is tried again and again", async || {
+            assert_eq!(waiting(&mut *db.pool().acquire().await.unwrap()).await, 0);
+            (tries().await >= before + 5).then_some(())
+        })
+        .await;
+        sqlx::query("select 1").execute(&mut *held).await.unwrap();
+        held.rollback().await.unwrap();
+        when(db, id, |job| job.ended_at.is_some()).await;
+        worker.stop().await;
+    })
+    .await;
+}
+
+async fn waiting(connection: &mut PgConnection) -> i64 {
+    sqlx::query_scalar(
+        "select count(*) from pg_stat_activity
+         where application_name = 'pipeline' and datname = current_database()
+           and wait_event_type = 'Lock'",
+    )
+    .fetch_one(connection)
+    .await
+    .unwrap()
+}
