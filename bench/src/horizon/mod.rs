@@ -150,10 +150,7 @@ async fn row_versions(url: &str) -> Result<i64> {
 fn parts(measured: &Measured) -> Vec<f64> {
     let series = measured.series.iter().find(|(name, _)| name == PARTS);
     let moments = series.map_or(&[][..], |(_, moments)| moments);
-    moments
-        .windows(2)
-        .map(|pair| pair[1] - pair[0])
-        .collect()
+    moments.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 
 fn print(options: &Options, closed: &Round, open: &Round) {
