@@ -157,6 +157,8 @@ async fn kill_workers(jobs: u64, kills: u64) -> Result<()> {
     close("chaos/jobs", &verdict.violations)
 }
 
+/// How many violations are printed; all are counted.
+const VIOLATIONS_SHOWN: usize = 50;
 const UNTESTED: &str = "no blow has hit anything: nothing was put to the proof";
 
 /// Prints the violations and their count.
@@ -166,8 +168,14 @@ fn close(name: &str, violations: &[String]) -> Result<()> {
 
 /// Prints the violations, the lines of the report so far, and the count of the violations.
 fn close_with(mut report: Report, name: &str, violations: &[String]) -> Result<()> {
-    for violation in violations {
+    for violation in violations.iter().take(VIOLATIONS_SHOWN) {
         println!("violation: {violation}");
+    }
+    if violations.len() > VIOLATIONS_SHOWN {
+        println!(
+            ".. and {} more violations",
+            violations.len() - VIOLATIONS_SHOWN
+        );
     }
     report.count(&format!("{name}/violations"), violations.len());
     report.close();

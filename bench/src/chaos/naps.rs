@@ -14,6 +14,7 @@ use crate::frame::Result;
 pub(super) struct Naps {
     client: Client,
     lease: Duration,
+    priority: i16,
     enqueued: Vec<i64>,
     /// Batches, and how many jobs each has.
     batches: HashMap<i64, i64>,
@@ -24,13 +25,24 @@ impl Naps {
         Self {
             client: Client::new(pool.clone()),
             lease,
+            priority: 0,
             enqueued: Vec::new(),
             batches: HashMap::new(),
         }
     }
 
+    /// Steps of runs, which have priority 0, go before these.
+    pub(super) fn behind_steps(mut self) -> Self {
+        self.priority = -1;
+        self
+    }
+
+    fn new_job(&self, nap: Nap) -> NewJob {
+        NewJob::new(&nap).lease(self.lease).priority(self.priority)
+    }
+
     pub(super) async fn enqueue(&mut self, count: u64, nap: Nap) -> Result<Vec<i64>> {
-        let jobs = (0..count).map(|_| NewJob::new(&nap).lease(self.lease));
+        let jobs = (0..count).map(|_| self.new_job(nap));
         let enqueued = self.client.enqueue_many(jobs).await?;
         let ids: Vec<i64> = enqueued.iter().map(|job| job.id).collect();
         self.enqueued.extend(&ids);
@@ -46,7 +58,7 @@ impl Naps {
             .on_finish_with(AfterBatch, callback)
             .open()
             .await?;
-        let jobs = (0..count).map(|_| NewJob::new(&nap).lease(self.lease));
+        let jobs = (0..count).map(|_| self.new_job(nap));
         let added = batch.add(jobs).await?;
         batch.seal().await?;
         let ids: Vec<i64> = added.iter().map(|job| job.id).collect();
