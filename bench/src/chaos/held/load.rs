@@ -16,11 +16,11 @@ pub(super) const LEASE: Duration = Duration::from_secs(5);
 /// What a plain job does: it takes a slot for so long that the slots set the pace, not the machine.
 const NAP: Nap = Nap(40);
 /// How many plain jobs are ready when the backlog is full: many times the slots of all workers.
-const BACKLOG: i64 = 300;
-/// The backlog is filled when so many are missing.
-const PAGE: u64 = 75;
-/// How often diamonds and chains are started.
-const DIAMONDS_EVERY: Duration = Duration::from_millis(120);
+const BACKLOG: i64 = 150;
+/// The backlog is filled up when so many jobs are missing.
+const PAGE: u64 = 50;
+/// How often a diamond and a chain are started.
+const DIAMOND_EVERY: Duration = Duration::from_millis(120);
 const CHAIN_EVERY: Duration = Duration::from_millis(400);
 /// With so many young runs under way no more are started: the workers do not keep up.
 const MOST_RUNS: i64 = 60;
@@ -81,7 +81,7 @@ async fn feed_runs(
     chains: &mut Chains,
     done: &Cell<bool>,
 ) -> Result<()> {
-    let (mut last_diamonds, mut last_chain) = (Instant::now(), Instant::now());
+    let (mut last_diamond, mut last_chain) = (Instant::now(), Instant::now());
     while !done.get() {
         tokio::time::sleep(Duration::from_millis(20)).await;
         // Old ones are held by somebody.
@@ -95,9 +95,9 @@ async fn feed_runs(
         if young >= MOST_RUNS {
             continue;
         }
-        if last_diamonds.elapsed() >= DIAMONDS_EVERY {
-            last_diamonds = Instant::now();
-            diamonds.start(2).await?;
+        if last_diamond.elapsed() >= DIAMOND_EVERY {
+            last_diamond = Instant::now();
+            diamonds.start(1).await?;
         }
         if last_chain.elapsed() >= CHAIN_EVERY {
             last_chain = Instant::now();

@@ -52,8 +52,8 @@ pub(crate) struct Options {
 const WORKERS: usize = 3;
 /// How long held work may take to end after it was let go.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Work that nobody holds ends within this time, or within half of the held window.
-const LATE: Duration = Duration::from_secs(5);
+/// Work that nobody holds ends within this time, or within half of the held window if that is longer.
+const LATE: Duration = Duration::from_secs(8);
 
 pub(super) async fn run(options: Options) -> Result<()> {
     let mut crew = crew_of(WORKERS).await?;

@@ -4,6 +4,7 @@
 //! The runs are started in shares, each a moment before a blow, so that it falls in the middle of
 //! something. Steps and callbacks write down that they are executed (see [`steps`]); when all is over,
 //! that is compared with the record (see [`record`]), and how the runs ended with how they had to.
+//! The loads themselves ([`Diamonds`], [`Chains`]) are shared with the benches that mix them.
 
 mod chains;
 mod diamonds;
@@ -15,8 +16,7 @@ use std::time::{Duration, Instant};
 pub(super) use chains::{Chains, chains};
 pub(super) use diamonds::{Diamonds, diamonds};
 use record::Tally;
-pub(super) use steps::{GRACE, SLOTS, work};
-pub(super) const RUNS: &str = steps::RUNS;
+pub(super) use steps::{GRACE, RUNS, SLOTS, work};
 
 use super::crew::Crew;
 use super::{Blow, close, moment, share};
