@@ -116,6 +116,8 @@ struct Bench<'a> {
     /// Process numbers.
     frozen: Vec<i32>,
     stopped: Vec<i32>,
+    /// Those that did not stop when they were asked to.
+    killed: Vec<i32>,
     stop_times: Vec<Duration>,
     locked: usize,
     frozen_rows: (usize, usize),
@@ -130,6 +132,7 @@ impl<'a> Bench<'a> {
             windows: Vec::new(),
             frozen: Vec::new(),
             stopped: Vec::new(),
+            killed: Vec::new(),
             stop_times: Vec::new(),
             locked: 0,
             frozen_rows: (0, 0),
@@ -180,7 +183,7 @@ impl<'a> Bench<'a> {
                 self.stop_times.push(took);
             }
             None => {
-                self.frozen.push(pid);
+                self.killed.push(pid);
                 self.say(format!(
                     "a worker has not stopped in {STOP_LIMIT:?} while rows were held"
                 ));
@@ -227,7 +230,8 @@ impl<'a> Bench<'a> {
         let (pool, lines) = (crew.pool(), crew.lines()?);
         let mut violations = self.violations;
         violations.extend(record::check(pool, &lines).await?);
-        violations.extend(lost_without_cause(pool, &self.frozen, &self.stopped, &self.held).await?);
+        let dead = [self.frozen, self.killed].concat();
+        violations.extend(lost_without_cause(pool, &dead, &self.stopped, &self.held).await?);
         load.naps.absorb(self.held.naps);
         load.naps.absorb(self.held.slow);
         load.diamonds.absorb(self.held.diamonds);
@@ -273,10 +277,11 @@ async fn late(pool: &PgPool, held: &Held, age: Duration) -> Result<Vec<String>> 
         .collect())
 }
 
-/// Attempts on record as lost whose worker was alive: neither frozen, nor stopped with work that was held.
+/// Attempts on record as lost whose worker was alive: neither frozen nor killed, nor stopped with work that
+/// was held.
 async fn lost_without_cause(
     pool: &PgPool,
-    frozen: &[i32],
+    dead: &[i32],
     stopped: &[i32],
     held: &Held,
 ) -> Result<Vec<String>> {
@@ -291,7 +296,7 @@ async fn lost_without_cause(
                is not true
          order by a.job, a.attempt",
     )
-    .bind(frozen)
+    .bind(dead)
     .bind(stopped)
     .bind(&held.runs)
     .bind(&held.jobs)
