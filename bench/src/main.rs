@@ -11,6 +11,7 @@ mod floor;
 mod frame;
 mod graphs;
 mod growth;
+mod horizon;
 mod latency;
 mod throughput;
 mod validate;
@@ -43,6 +44,8 @@ enum Bench {
     Chaos(chaos::Chaos),
     /// What a step costs in runs of 10 to 10,000 steps, and beside a million finished ones.
     Growth(growth::Options),
+    /// Jobs through a queue while a transaction elsewhere stays open: the last against the first.
+    Horizon(horizon::Options),
     /// How long a job waits for an idle worker, and what an idle worker costs.
     Latency(latency::Options),
     /// Validating and compiling a graph: a step of 100,000 against a step of 1,000. No server.
@@ -60,6 +63,7 @@ async fn main() -> ExitCode {
         Bench::Chain(options) => chain::run(options).await,
         Bench::Chaos(chaos) => chaos::run(chaos).await,
         Bench::Growth(options) => growth::run(options).await,
+        Bench::Horizon(options) => horizon::run(options).await,
         Bench::Latency(options) => latency::run(options).await,
         Bench::Validate => validate::run(),
         Bench::Child(child) => in_child(child).await,
@@ -84,6 +88,7 @@ async fn in_child(child: frame::ChildArguments) -> Result<()> {
         "chain" => chain::measure(&child).await?,
         "chaos" => return chaos::work(&child).await,
         "growth" => growth::measure(&child).await?,
+        "horizon" => horizon::measure(&child).await?,
         "latency" => latency::measure(&child).await?,
         "jobs" => throughput::measure(&child).await?,
         other => return Err(format!("no bench is called `{other}`").into()),

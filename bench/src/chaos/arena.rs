@@ -1,68 +1,48 @@
-//! Three workers, the jobs they were given, and what they write down.
+//! Three workers and the plain jobs they were given.
 
-use std::time::{Duration, Instant};
-
-use jobs::Client;
-use tempfile::TempDir;
-
-use super::check::Evidence;
+use super::check::Verdict;
 use super::crew::Crew;
-use super::log;
-use super::worker::{self, Nap};
+use super::naps::Naps;
+use super::worker::{self, NAP};
+use super::{END_TIMEOUT, LEASE};
 use crate::frame::Result;
 
 const WORKERS: usize = 3;
 
 pub(super) struct Arena {
     pub(super) crew: Crew,
-    client: Client,
-    enqueued: Vec<i64>,
-    logs: TempDir,
+    naps: Naps,
 }
 
 impl Arena {
     pub(super) async fn open() -> Result<Self> {
-        let logs = tempfile::tempdir()?;
-        let mut crew = Crew::new(worker::JOBS)
-            .await?
-            .with_logs(logs.path().to_owned());
-        worker::prepare(crew.pool()).await?;
+        let mut crew = Crew::new(worker::JOBS).await?;
         crew.start(WORKERS).await?;
         Ok(Self {
-            client: Client::new(crew.pool().clone()),
+            naps: Naps::new(crew.pool(), LEASE),
             crew,
-            enqueued: Vec::new(),
-            logs,
         })
     }
 
     pub(super) async fn enqueue(&mut self, count: u64) -> Result<()> {
-        let enqueued = self.client.enqueue_many((0..count).map(|_| Nap)).await?;
-        self.enqueued.extend(enqueued.iter().map(|job| job.id));
+        self.naps.enqueue(count, NAP).await?;
         Ok(())
     }
 
-    /// Whether all jobs have ended in time.
-    pub(super) async fn all_ended(&self, limit: Duration) -> Result<bool> {
-        let began = Instant::now();
-        while began.elapsed() < limit {
-            if !self.crew.busy().await? {
-                return Ok(true);
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+    /// Lets every job end, lets the workers go in good order, and compares what they say with what the
+    /// database does.
+    pub(super) async fn close(mut self) -> Result<Verdict> {
+        let ended = self.crew.all_ended(END_TIMEOUT).await?;
+        let stuck = self.crew.dismiss().await?;
+        let lines = self.crew.lines()?;
+        let mut verdict = self.naps.check(self.crew.pool(), &lines).await?;
+        verdict.violations.extend(stuck);
+        if !ended {
+            verdict
+                .violations
+                .push("not all jobs have ended".to_owned());
         }
-        Ok(false)
-    }
-
-    /// Lets the workers go in good order, and gathers what they and the database say.
-    pub(super) async fn close(mut self) -> Result<Evidence> {
-        self.crew.dismiss().await?;
-        let mut lines = Vec::new();
-        for entry in std::fs::read_dir(self.logs.path())? {
-            lines.extend(log::read(&entry?.path())?);
-        }
-        let evidence = Evidence::gather(self.crew.pool(), self.enqueued, lines).await?;
         self.crew.pool().close().await;
-        Ok(evidence)
+        Ok(verdict)
     }
 }

@@ -19,6 +19,8 @@ use sqlx::PgPool;
 use super::log::{Line, Moment};
 use crate::frame::Result;
 
+const SUCCEEDED: &str = "succeeded";
+
 pub(super) struct Evidence {
     enqueued: Vec<i64>,
     lines: Vec<Line>,
@@ -49,35 +51,48 @@ struct Lost {
 struct End {
     job: i64,
     token: i64,
-    came: String,
+    outcome: String,
 }
 
 impl Evidence {
-    pub(super) async fn gather(
-        pool: &PgPool,
-        enqueued: Vec<i64>,
-        lines: Vec<Line>,
-    ) -> Result<Self> {
-        let rows: Vec<Row> =
-            sqlx::query_as("select id, status::text, attempt::bigint from pipeline.jobs")
-                .fetch_all(pool)
-                .await?;
-        let lost = sqlx::query_as(
+    /// Reads what the database says of the naps; other jobs may be beside them.
+    pub(super) async fn gather(pool: &PgPool, enqueued: Vec<i64>, lines: &[Line]) -> Result<Self> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "select id, status::text, attempt::bigint from pipeline.jobs where kind = 'chaos.nap'",
+        )
+        .fetch_all(pool)
+        .await?;
+        let lost: Vec<Lost> = sqlx::query_as(
             "select job, token, attempt::bigint, error_class as class,
                     (extract(epoch from ended_at) * 1000000)::bigint as at
              from pipeline.attempts",
         )
         .fetch_all(pool)
         .await?;
-        let ends = sqlx::query_as("select job, token, came from ends")
+        let ends: Vec<End> = sqlx::query_as("select job, token, outcome from ends")
             .fetch_all(pool)
             .await?;
+        let naps: HashSet<i64> = rows
+            .iter()
+            .map(|row| row.id)
+            .chain(enqueued.clone())
+            .collect();
         Ok(Self {
             enqueued,
-            lines,
+            lines: lines
+                .iter()
+                .filter(|line| naps.contains(&line.job))
+                .copied()
+                .collect(),
             rows: rows.into_iter().map(|row| (row.id, row)).collect(),
-            lost,
-            ends,
+            lost: lost
+                .into_iter()
+                .filter(|lost| naps.contains(&lost.job))
+                .collect(),
+            ends: ends
+                .into_iter()
+                .filter(|end| naps.contains(&end.job))
+                .collect(),
         })
     }
 }
@@ -142,17 +157,21 @@ fn check_job(row: &Row, case: &Case<'_>, say: &mut dyn FnMut(String)) {
     if row.status != "succeeded" {
         say(format!("is {}", row.status));
     }
-    let successes: Vec<_> = case.ends.iter().filter(|e| e.came == "Succeeded").collect();
+    let successes: Vec<_> = case
+        .ends
+        .iter()
+        .filter(|e| e.outcome == SUCCEEDED)
+        .collect();
     if let [success] = successes[..] {
         check_success(row, case, success.token, say);
     } else {
         say(format!("the database took {} successes", successes.len()));
     }
-    for end in case.ends.iter().filter(|end| end.came != "Succeeded") {
+    for end in case.ends.iter().filter(|end| end.outcome != SUCCEEDED) {
         if !case.lost.iter().any(|lost| lost.token == end.token) {
             say(format!(
-                "attempt {} {} and is not lost",
-                end.token, end.came
+                "attempt {} ended, its job became {}, and it is not on record as lost",
+                end.token, end.outcome
             ));
         }
     }

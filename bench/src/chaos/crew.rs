@@ -1,25 +1,32 @@
 //! A server, worker processes on it, and what can be done to them.
 
-use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use local_postgres::{Cluster, Durability, Server};
 use rustix::process::{Pid, Signal, kill_process};
-use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
+use sqlx::{Connection as _, PgConnection, PgPool};
+use tempfile::TempDir;
 use tokio::process::Child;
 
+use super::log::{self, Line};
 use crate::frame::{ChildArguments, Result};
 
 const DATABASE: &str = "chaos";
+const CONNECTIONS: u32 = 8;
+/// How long a worker process may take until it is at work.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a worker process may take to stop when nothing is in its way.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+const ENDS: &str = include_str!("ends.sql");
 
 pub(super) struct Crew {
     workers: Vec<Child>,
     /// What the workers know: see [`super::work`].
     system: &'static str,
     started: usize,
-    logs: Option<PathBuf>,
+    logs: TempDir,
     pool: PgPool,
     server: Server,
 }
@@ -32,46 +39,42 @@ impl Crew {
         })
         .await??;
         let server = Server::private(cluster)?;
-        let mut admin = server.admin().await?;
-        sqlx::raw_sql("create database chaos")
-            .execute(&mut admin)
-            .await?;
-        drop(admin);
-        let pool = PgPoolOptions::new()
-            .max_connections(2)
-            .connect_with(server.options(DATABASE))
-            .await?;
-        jobs::migrate(&pool).await?;
+        let pool = new_database(&server, DATABASE, "create database chaos").await?;
+        sqlx::raw_sql(ENDS).execute(&pool).await?;
         Ok(Self {
             workers: Vec::new(),
             system,
             started: 0,
-            logs: None,
+            logs: tempfile::tempdir()?,
             pool,
             server,
         })
     }
 
-    /// Each process keeps a log of its own in this folder.
-    pub(super) fn with_logs(mut self, folder: PathBuf) -> Self {
-        self.logs = Some(folder);
-        self
+    /// A second migrated database on the same server.
+    pub(super) async fn second_database(&self) -> Result<PgPool> {
+        new_database(&self.server, "second", "create database second").await
     }
 
     /// Starts so many workers, and waits until they are at work.
     pub(super) async fn start(&mut self, count: usize) -> Result<()> {
         for _ in 0..count {
-            let worker = self.start_worker()?;
+            let worker = self.spawn()?;
             self.workers.push(worker);
         }
-        while at_work(&self.pool).await? < count as i64 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        for worker in &self.workers {
+            self.at_work(worker).await?;
         }
         Ok(())
     }
 
     pub(super) fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// A session of its own.
+    pub(super) async fn connect(&self) -> Result<PgConnection> {
+        Ok(PgConnection::connect_with(&self.server.options(DATABASE)).await?)
     }
 
     /// Any worker but this one.
@@ -96,35 +99,51 @@ impl Crew {
         .await?)
     }
 
-    /// Whether any job has not ended.
+    /// Whether any job or any run has not ended.
     pub(super) async fn busy(&self) -> Result<bool> {
-        Ok(
-            sqlx::query_scalar("select exists (select from pipeline.jobs where ended_at is null)")
-                .fetch_one(&self.pool)
-                .await?,
+        Ok(sqlx::query_scalar(
+            "select exists (select from pipeline.jobs where ended_at is null)
+                 or exists (select from pipeline.runs where ended_at is null)",
         )
+        .fetch_one(&self.pool)
+        .await?)
+    }
+
+    /// Waits until all jobs and runs have ended; false if the time is over before.
+    pub(super) async fn all_ended(&self, limit: Duration) -> Result<bool> {
+        let began = Instant::now();
+        while began.elapsed() < limit {
+            if !self.busy().await? {
+                return Ok(true);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(false)
     }
 
     pub(super) fn stop(&self, at: usize) -> Result<()> {
-        self.signal(at, Signal::STOP)
+        signal(&self.workers[at], Signal::STOP)
     }
 
     pub(super) fn go_on(&self, at: usize) -> Result<()> {
-        self.signal(at, Signal::CONT)
+        signal(&self.workers[at], Signal::CONT)
     }
 
     pub(super) async fn kill_and_replace(&mut self, at: usize) -> Result<()> {
-        self.signal(at, Signal::KILL)?;
+        signal(&self.workers[at], Signal::KILL)?;
         self.workers[at].wait().await?;
-        self.workers[at] = self.start_worker()?;
+        self.workers[at] = self.spawn()?;
         Ok(())
     }
 
     /// Lets a worker go in good order, and has another take its place.
     pub(super) async fn relieve(&mut self, at: usize) -> Result<()> {
-        drop(self.workers[at].stdin.take());
-        let next = self.start_worker()?;
-        in_good_order(&mut std::mem::replace(&mut self.workers[at], next)).await
+        let next = self.spawn()?;
+        let mut worker = std::mem::replace(&mut self.workers[at], next);
+        match retire(&mut worker, STOP_TIMEOUT).await? {
+            Some(_) => Ok(()),
+            None => Err(format!("a worker has not stopped in {STOP_TIMEOUT:?}").into()),
+        }
     }
 
     /// Stops Postgres as a crash would, and starts it again. Blocks.
@@ -133,21 +152,37 @@ impl Crew {
         Ok(tokio::task::block_in_place(|| cluster.crash_and_restart())?)
     }
 
-    /// Lets the workers go in good order.
-    pub(super) async fn dismiss(&mut self) -> Result<()> {
+    /// Lets the workers go in good order. Returns a violation for each that does not go.
+    pub(super) async fn dismiss(&mut self) -> Result<Vec<String>> {
+        let mut violations = Vec::new();
         for worker in &mut self.workers {
             drop(worker.stdin.take());
         }
         for mut worker in self.workers.drain(..) {
-            in_good_order(&mut worker).await?;
+            let pid = worker.id();
+            if retire(&mut worker, STOP_TIMEOUT).await?.is_none() {
+                violations.push(format!(
+                    "worker process {pid:?} has not stopped in {STOP_TIMEOUT:?}"
+                ));
+            }
         }
-        Ok(())
+        Ok(violations)
     }
 
-    fn start_worker(&mut self) -> Result<Child> {
-        let log = |folder: &PathBuf| folder.join(format!("{}.log", self.started));
+    /// Everything that all workers have written down so far.
+    pub(super) fn lines(&self) -> Result<Vec<Line>> {
+        let mut lines = Vec::new();
+        for entry in std::fs::read_dir(self.logs.path())? {
+            lines.extend(log::read(&entry?.path())?);
+        }
+        Ok(lines)
+    }
+
+    /// Starts a worker process.
+    pub(super) fn spawn(&mut self) -> Result<Child> {
+        let log = self.logs.path().join(format!("{}.log", self.started));
         let child = ChildArguments {
-            log: self.logs.as_ref().map(log),
+            log: Some(log),
             ..ChildArguments::new("chaos", self.system, self.server.url(DATABASE))
         };
         self.started += 1;
@@ -158,27 +193,58 @@ impl Crew {
             .spawn()?)
     }
 
-    fn signal(&self, at: usize, signal: Signal) -> Result<()> {
-        let pid = self.workers[at]
-            .id()
-            .and_then(|id| Pid::from_raw(id.cast_signed()))
-            .ok_or("the worker has ended by itself")?;
-        Ok(kill_process(pid, signal)?)
+    /// Waits until a worker process has registered itself.
+    pub(super) async fn at_work(&self, worker: &Child) -> Result<()> {
+        let began = Instant::now();
+        let pid = worker.id().map(u32::cast_signed);
+        while !sqlx::query_scalar::<_, bool>(
+            "select exists (select from pipeline.workers where pid = $1 and stopped_at is null)",
+        )
+        .bind(pid)
+        .fetch_one(&self.pool)
+        .await?
+        {
+            if began.elapsed() > START_TIMEOUT {
+                return Err(format!("a worker is not at work after {START_TIMEOUT:?}").into());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
     }
 }
 
-async fn in_good_order(worker: &mut Child) -> Result<()> {
-    let status = tokio::time::timeout(Duration::from_secs(60), worker.wait()).await??;
+async fn new_database(server: &Server, name: &str, create: &'static str) -> Result<PgPool> {
+    let mut admin = server.admin().await?;
+    sqlx::raw_sql(create).execute(&mut admin).await?;
+    drop(admin);
+    let pool = PgPoolOptions::new()
+        .max_connections(CONNECTIONS)
+        .connect_with(server.options(name))
+        .await?;
+    jobs::migrate(&pool).await?;
+    Ok(pool)
+}
+
+pub(super) fn signal(worker: &Child, signal: Signal) -> Result<()> {
+    let pid = worker
+        .id()
+        .and_then(|id| Pid::from_raw(id.cast_signed()))
+        .ok_or("the worker has ended by itself")?;
+    Ok(kill_process(pid, signal)?)
+}
+
+/// Asks a worker process to stop, and waits for its end. Returns how long that took; `None` if the
+/// time was over before, and the process had to be killed.
+pub(super) async fn retire(worker: &mut Child, limit: Duration) -> Result<Option<Duration>> {
+    let began = Instant::now();
+    drop(worker.stdin.take());
+    let Ok(status) = tokio::time::timeout(limit, worker.wait()).await else {
+        worker.kill().await?;
+        return Ok(None);
+    };
+    let status = status?;
     if !status.success() {
         return Err(format!("a worker failed: {status}").into());
     }
-    Ok(())
-}
-
-async fn at_work(pool: &PgPool) -> Result<i64> {
-    Ok(
-        sqlx::query_scalar("select count(*) from pipeline.workers where stopped_at is null")
-            .fetch_one(pool)
-            .await?,
-    )
+    Ok(Some(began.elapsed()))
 }

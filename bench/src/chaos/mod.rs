@@ -1,14 +1,18 @@
 //! Real processes under load, and what is done to them: killed, stopped, cut off from Postgres.
 //!
-//! `jobs` and `postgres`: three workers run jobs of about 20 ms and write a line around each `perform` (see [`log`]). Shares
+//! `jobs`: three workers run jobs of about 20 ms and write a line around each `perform` (see [`log`]). Shares
 //! of the jobs are enqueued one by one, and a moment after each, in the middle of it, comes a blow.
 //! When every job has ended, the workers' logs are compared with the database (see [`check`]).
-//! `diamonds` and `chains` do the same to [`runs`].
+//! `diamonds` and `chains` do the same to [`runs`]; [`postgres`] and [`held`] have jobs, runs and chains
+//! side by side.
 
 mod arena;
 mod check;
 mod crew;
+mod held;
 mod log;
+mod naps;
+mod postgres;
 mod runs;
 mod worker;
 
@@ -16,7 +20,6 @@ use std::time::{Duration, Instant};
 
 use crate::frame::{ChildArguments, Report, Result};
 use arena::Arena;
-use check::Verdict;
 
 /// What `bench -- chaos` can be told.
 #[derive(clap::Subcommand, Debug)]
@@ -29,14 +32,11 @@ pub(crate) enum Chaos {
         #[arg(long, default_value_t = 15)]
         kills: u64,
     },
-    /// Postgres is stopped in immediate mode and started again.
-    Postgres {
-        #[arg(long, default_value_t = 2_000)]
-        jobs: u64,
-        /// How many times.
-        #[arg(long, default_value_t = 8)]
-        crashes: u64,
-    },
+    /// Postgres is stopped in immediate mode and started again, under plain jobs, runs and chains.
+    Postgres(postgres::Options),
+    /// Rows are locked from outside, and worker processes are frozen inside a transaction: other work
+    /// goes on.
+    Held(held::Options),
     /// Runs of a source, ten steps and a join; one of two workers is killed with SIGKILL and replaced
     /// about every second, until all runs have ended.
     Diamonds {
@@ -79,11 +79,16 @@ enum Blow {
 
 /// How long a worker stays stopped: longer than its leases.
 const STOPPED: Duration = Duration::from_secs(3);
+/// The lease of jobs and steps where workers are killed: short, so that others take over soon.
+const LEASE: Duration = Duration::from_secs(2);
+/// How long everything may take to end after the last blow.
+const END_TIMEOUT: Duration = Duration::from_secs(90);
 
 pub(crate) async fn run(chaos: Chaos) -> Result<()> {
     match chaos {
         Chaos::Jobs { jobs, kills } => kill_workers(jobs, kills).await,
-        Chaos::Postgres { jobs, crashes } => crash_postgres(jobs, crashes).await,
+        Chaos::Postgres(options) => postgres::run(options).await,
+        Chaos::Held(options) => held::run(options).await,
         Chaos::Diamonds { runs, kills } => runs::diamonds(runs, kills, Blow::Kill).await,
         Chaos::Stops { runs, stops } => runs::diamonds(runs, stops, Blow::Stop).await,
         Chaos::Chains {
@@ -139,63 +144,39 @@ async fn kill_workers(jobs: u64, kills: u64) -> Result<()> {
     }
     let stops = u64::from(was_stopped);
     let story = format!("{kills} workers killed, {stops} stopped for {STOPPED:?} and continued");
-    let proof = |verdict: &Verdict| was_stopped && verdict.leases_lost > 0;
-    conclude(arena, "chaos/jobs", &story, began, proof).await
-}
-
-async fn crash_postgres(jobs: u64, crashes: u64) -> Result<()> {
-    let mut arena = Arena::open().await?;
-    let began = Instant::now();
-    let mut under_load = 0;
-    for crash in 0..crashes {
-        arena.enqueue(share(jobs, crash, crashes)).await?;
-        moment(50, 300).await;
-        under_load += u64::from(arena.crew.busy().await?);
-        arena.crew.crash_and_restart()?;
-        moment(1_000, 2_000).await;
-    }
-    let story = format!(
-        "Postgres stopped in immediate mode and started again {crashes} times, {under_load} of them \
-         with jobs under way"
-    );
-    conclude(arena, "chaos/postgres", &story, began, |_| under_load > 0).await
-}
-
-/// Lets every job end, and compares what the workers say with what the database does.
-async fn conclude(
-    arena: Arena,
-    name: &str,
-    story: &str,
-    began: Instant,
-    is_proof: impl FnOnce(&Verdict) -> bool,
-) -> Result<()> {
-    let ended = arena.all_ended(Duration::from_secs(90)).await?;
-    let took = began.elapsed().as_secs_f64();
-    let evidence = arena.close().await?;
-    let mut verdict = check::check(&evidence);
-    if !ended {
-        verdict
-            .violations
-            .push("not all jobs have ended".to_owned());
-    }
-    if !is_proof(&verdict) {
-        let idle = "no blow has hit anything: nothing was put to the proof";
-        verdict.violations.push(idle.to_owned());
+    let mut verdict = arena.close().await?;
+    if !was_stopped || verdict.leases_lost == 0 {
+        verdict.violations.push(UNTESTED.to_owned());
     }
     println!(
-        "{story}, under three workers of {} slots, in {took:.1} s",
-        worker::SLOTS
+        "{story}, under three workers of {} slots, in {:.1} s",
+        worker::SLOTS,
+        began.elapsed().as_secs_f64()
     );
     println!("{}\n", verdict.summary);
-    close(name, &verdict.violations)
+    close("chaos/jobs", &verdict.violations)
 }
 
-/// Says what was found.
+/// How many violations are printed; all are counted.
+const VIOLATIONS_SHOWN: usize = 50;
+const UNTESTED: &str = "no blow has hit anything: nothing was put to the proof";
+
+/// Prints the violations and their count.
 fn close(name: &str, violations: &[String]) -> Result<()> {
-    for violation in violations {
+    close_with(Report::default(), name, violations)
+}
+
+/// Prints the violations, the lines of the report so far, and the count of the violations.
+fn close_with(mut report: Report, name: &str, violations: &[String]) -> Result<()> {
+    for violation in violations.iter().take(VIOLATIONS_SHOWN) {
         println!("violation: {violation}");
     }
-    let mut report = Report::default();
+    if violations.len() > VIOLATIONS_SHOWN {
+        println!(
+            ".. and {} more violations",
+            violations.len() - VIOLATIONS_SHOWN
+        );
+    }
     report.count(&format!("{name}/violations"), violations.len());
     report.close();
     if violations.is_empty() {

@@ -1,27 +1,25 @@
-//! A worker that chaos is done to, in a process of its own.
+//! A worker of plain jobs that chaos is done to, in a process of its own.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use jobs::seams::{Came, End, Offer, Settle, Settled};
-use jobs::{Context, Job, JobError, Perform, Worker};
+use jobs::{BatchEnded, Context, Job, JobError, Perform, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{PgConnection, PgPool};
 use tokio::io::AsyncReadExt as _;
 
 use super::log::{Log, Moment};
 use crate::frame::{ChildArguments, Result};
 
-/// What the workers of the arena are called.
+/// The system name of workers that know plain jobs only.
 pub(super) const JOBS: &str = "jobs";
 pub(super) const SLOTS: u32 = 4;
+/// How long the usual job takes.
+pub(super) const NAP: Nap = Nap(20);
 
-/// Takes about 20 ms. It has attempts enough: none is to fail here.
-#[derive(Serialize, Deserialize, Job)]
+/// Takes as many milliseconds as it says. It has attempts enough: none is to fail for good.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, Job)]
 #[job(name = "chaos.nap", lease = "2s", attempts = 1000)]
-pub(super) struct Nap;
+pub(super) struct Nap(pub(super) u64);
 
 impl Perform for Nap {
     type Input = ();
@@ -30,60 +28,31 @@ impl Perform for Nap {
     async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> {
         let log = cx.data::<Log>()?;
         log.write(Moment::Begin, cx)?;
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(self.0)).await;
         log.write(Moment::End, cx)?;
         Ok(())
     }
 }
 
-/// Writes down every end that the database took, in the transaction that takes it: the row itself no
-/// longer says which attempt ended it.
-#[derive(Debug)]
-struct Record;
+/// The callback of a batch of naps.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, Job)]
+#[job(
+    name = "chaos.batch_ended",
+    lease = "2s",
+    attempts = 1000,
+    backoff = "fixed(1ms)"
+)]
+pub(super) struct AfterBatch;
 
-pub(super) async fn prepare(pool: &PgPool) -> Result<()> {
-    sqlx::raw_sql(
-        "create table ends (job bigint not null, token bigint not null, came text not null)",
-    )
-    .execute(pool)
-    .await?;
-    Ok(())
-}
+impl Perform for AfterBatch {
+    type Input = BatchEnded;
+    type Output = ();
 
-impl Settle for Record {
-    fn row(&self, end: &End) -> Option<i64> {
-        Some(end.job())
-    }
-
-    fn lock<'a>(
-        &'a self,
-        _: &'a mut PgConnection,
-        ends: &'a [&'a End],
-        _: bool,
-    ) -> BoxFuture<'a, Result<Vec<bool>, sqlx::Error>> {
-        Box::pin(async { Ok(vec![true; ends.len()]) })
-    }
-
-    fn settle<'a>(
-        &'a self,
-        connection: &'a mut PgConnection,
-        ends: &'a [(&'a End, Came)],
-        _: &'a Offer,
-    ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
-        Box::pin(async {
-            let jobs: Vec<i64> = ends.iter().map(|(end, _)| end.job()).collect();
-            let tokens: Vec<i64> = ends.iter().map(|(end, _)| end.token()).collect();
-            let came: Vec<String> = ends.iter().map(|(_, came)| format!("{came:?}")).collect();
-            sqlx::query(
-                "insert into ends select * from unnest($1::bigint[], $2::bigint[], $3::text[])",
-            )
-            .bind(jobs)
-            .bind(tokens)
-            .bind(came)
-            .execute(connection)
-            .await?;
-            Ok(Settled::default())
-        })
+    async fn perform(self, _: BatchEnded, cx: &Context) -> Result<(), JobError> {
+        let log = cx.data::<Log>()?;
+        log.write(Moment::Begin, cx)?;
+        log.write(Moment::End, cx)?;
+        Ok(())
     }
 }
 
@@ -96,7 +65,6 @@ pub(super) async fn work(child: &ChildArguments) -> Result<()> {
         .queue("default", SLOTS)
         .keep_succeeded(true)
         .data(log)
-        .settle(Arc::new(Record))
         .run_until(async {
             let _ = tokio::io::stdin().read(&mut [0]).await;
         })

@@ -3,6 +3,7 @@
 mod drawn;
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use pipeline::graph::spec::CallbackOn;
 use pipeline::{Client, Run};
@@ -10,40 +11,82 @@ use sqlx::PgPool;
 
 use drawn::{CALLBACKS, Drawn, Link};
 
-use super::{Blow, Storm, crew};
+use super::super::{Blow, LEASE};
+use super::{Storm, crew};
 use crate::frame::Result;
 
-pub(in super::super) async fn chains(chains: u64, kills: u64, seed: u64) -> Result<()> {
+/// Chains of four runs, and how each of the runs has to end.
+pub(in super::super) struct Chains {
+    client: Client,
+    lease: Duration,
+    rng: fastrand::Rng,
+    links: Vec<Link>,
+}
+
+impl Chains {
+    pub(in super::super) fn new(pool: &PgPool, lease: Duration, seed: u64) -> Self {
+        Self {
+            client: Client::new(pool.clone()),
+            lease,
+            rng: fastrand::Rng::with_seed(seed),
+            links: Vec::new(),
+        }
+    }
+
+    /// Starts one, and returns the ids of its runs a, b, c and d.
+    pub(in super::super) async fn start(&mut self) -> Result<Vec<i64>> {
+        let drawn: [Drawn; 4] = std::array::from_fn(|_| Drawn::new(&mut self.rng));
+        let [a, b, c, d] = &drawn;
+        let first = self
+            .client
+            .start(a.pipeline(self.lease)?)
+            .then((b.pipeline(self.lease)?, c.pipeline(self.lease)?))
+            .then(d.pipeline(self.lease)?)
+            .await?;
+        let chained = first.chained();
+        let ids: Vec<i64> = std::iter::once(first.id())
+            .chain(chained.iter().map(Run::id))
+            .collect();
+        self.links.extend(drawn::links(ids.iter().copied(), drawn));
+        Ok(ids)
+    }
+
+    /// Takes over the chains that another one has started.
+    pub(in super::super) fn absorb(&mut self, other: Self) {
+        self.links.extend(other.links);
+    }
+
+    /// Every run and step has ended as drawn, and each callback that was due was enqueued once.
+    pub(in super::super) async fn check(&self, pool: &PgPool) -> Result<Vec<String>> {
+        let mut violations = check_ends(pool, &self.links).await?;
+        violations.extend(check_callbacks(pool, &self.links).await?);
+        Ok(violations)
+    }
+
+    /// How many runs have to end how.
+    pub(in super::super) fn summary(&self) -> String {
+        counted(&self.links)
+    }
+}
+
+pub(in super::super) async fn chains(count: u64, kills: u64, seed: u64) -> Result<()> {
     let crew = crew().await?;
-    let client = Client::new(crew.pool().clone());
-    let mut rng = fastrand::Rng::with_seed(seed);
-    let mut links: Vec<Link> = Vec::new();
-    let storm = Storm::over(crew, Blow::Kill, chains, kills, async |count| {
-        for _ in 0..count {
-            let drawn: [Drawn; 4] = std::array::from_fn(|_| Drawn::new(&mut rng));
-            let [a, b, c, d] = &drawn;
-            let first = client
-                .start(a.pipeline()?)
-                .then((b.pipeline()?, c.pipeline()?))
-                .then(d.pipeline()?)
-                .await?;
-            let chained = first.chained();
-            let ids = std::iter::once(first.id()).chain(chained.iter().map(Run::id));
-            links.extend(drawn::links(ids, drawn));
+    let mut chains = Chains::new(crew.pool(), LEASE, seed);
+    let storm = Storm::over(crew, Blow::Kill, count, kills, async |share| {
+        for _ in 0..share {
+            chains.start().await?;
         }
         Ok(())
     })
     .await?;
-    let mut violations = check_ends(storm.crew.pool(), &links).await?;
-    violations.extend(check_callbacks(storm.crew.pool(), &links).await?);
+    let violations = chains.check(storm.crew.pool()).await?;
     let what = format!(
-        "{chains} chains of 4 runs, seed {seed}; {}",
-        counted(&links)
+        "{count} chains of 4 runs, seed {seed}; {}",
+        chains.summary()
     );
     storm.close("chaos/chains", &what, violations).await
 }
 
-/// How many runs have to end how.
 fn counted(links: &[Link]) -> String {
     let count = |status| links.iter().filter(|link| link.status == status).count();
     ["succeeded", "failed", "halted", "skipped"]
@@ -58,6 +101,7 @@ async fn check_ends(pool: &PgPool, links: &[Link]) -> Result<Vec<String>> {
          from pipeline.runs r
          join pipeline.steps s on s.run = r.id
          join pipeline.nodes n on n.graph = r.graph and n.no = s.no
+         where r.pipeline = 'bench'
          group by r.id",
     )
     .fetch_all(pool)
@@ -93,9 +137,10 @@ async fn check_callbacks(pool: &PgPool, links: &[Link]) -> Result<Vec<String>> {
         sqlx::query_as("select run, round, pos, job from pipeline.fired")
             .fetch_all(pool)
             .await?;
-    let enqueued: Vec<i64> = sqlx::query_scalar("select id from pipeline.jobs where id % 2 = 1")
-        .fetch_all(pool)
-        .await?;
+    let enqueued: Vec<i64> =
+        sqlx::query_scalar("select id from pipeline.jobs where kind = 'chaos.told'")
+            .fetch_all(pool)
+            .await?;
     let told: Vec<(i64, i64, i32, String)> =
         sqlx::query_as("select job, run, round, status from told")
             .fetch_all(pool)

@@ -4,18 +4,19 @@
 //! The runs are started in shares, each a moment before a blow, so that it falls in the middle of
 //! something. Steps and callbacks write down that they are executed (see [`steps`]); when all is over,
 //! that is compared with the record (see [`record`]), and how the runs ended with how they had to.
+//! The loads themselves ([`Diamonds`], [`Chains`]) are shared with the benches that mix them.
 
 mod chains;
 mod diamonds;
-mod record;
+pub(super) mod record;
 mod steps;
 
 use std::time::{Duration, Instant};
 
-pub(super) use chains::chains;
-pub(super) use diamonds::diamonds;
+pub(super) use chains::{Chains, chains};
+pub(super) use diamonds::{Diamonds, diamonds};
 use record::Tally;
-pub(super) use steps::{RUNS, work};
+pub(super) use steps::{GRACE, RUNS, SLOTS, work};
 
 use super::crew::Crew;
 use super::{Blow, close, moment, share};
@@ -34,6 +35,8 @@ struct Storm {
     /// Those that fell on a worker with something under way.
     hits: u64,
     ended: bool,
+    /// Workers that did not stop.
+    stuck: Vec<String>,
 }
 
 impl Storm {
@@ -54,7 +57,7 @@ impl Storm {
             if at < blows {
                 start(share(items, at, blows)).await?;
                 last_start = Instant::now();
-            } else if !is_busy(&crew).await? {
+            } else if !crew.busy().await? {
                 break true;
             } else if last_start.elapsed() > LIMIT {
                 break false;
@@ -69,7 +72,7 @@ impl Storm {
             at += 1;
             tokio::time::sleep(Duration::from_secs(1).saturating_sub(round.elapsed())).await;
         };
-        crew.dismiss().await?;
+        let stuck = crew.dismiss().await?;
         Ok(Self {
             crew,
             blow,
@@ -77,13 +80,15 @@ impl Storm {
             blows: at,
             hits,
             ended,
+            stuck,
         })
     }
 
     /// Says what is wrong: these, and what is wrong with any runs.
     async fn close(self, name: &str, what: &str, mut violations: Vec<String>) -> Result<()> {
         let pool = self.crew.pool();
-        violations.extend(record::check(pool).await?);
+        violations.extend(self.stuck);
+        violations.extend(record::check(pool, &self.crew.lines()?).await?);
         let tally = Tally::of(pool).await?;
         if !self.ended {
             violations.push(format!("not all has ended {LIMIT:?} after the last start"));
@@ -101,7 +106,7 @@ impl Storm {
                 tally.lost
             ));
         }
-        let Self { blows, hits, .. } = self;
+        let (blows, hits) = (self.blows, self.hits);
         println!(
             "{what}: {blows} workers {done}, {hits} of them with steps under way, of {WORKERS} with {} \
              slots each, in {:.1} s",
@@ -116,15 +121,13 @@ impl Storm {
 
 /// Two workers that know the steps.
 async fn crew() -> Result<Crew> {
-    let mut crew = Crew::new(RUNS).await?;
-    steps::prepare(crew.pool()).await?;
-    crew.start(WORKERS).await?;
-    Ok(crew)
+    crew_of(WORKERS).await
 }
 
-/// Whether any run or any job has not ended.
-async fn is_busy(crew: &Crew) -> Result<bool> {
-    let runs =
-        sqlx::query_scalar("select exists (select from pipeline.runs where ended_at is null)");
-    Ok(crew.busy().await? || runs.fetch_one(crew.pool()).await?)
+/// So many workers that know all steps, callbacks and plain jobs.
+pub(super) async fn crew_of(workers: usize) -> Result<Crew> {
+    let mut crew = Crew::new(RUNS).await?;
+    steps::prepare(crew.pool()).await?;
+    crew.start(workers).await?;
+    Ok(crew)
 }

@@ -1,6 +1,6 @@
--- What the steps and callbacks themselves have written down, against the record; one row for each
--- thing that is wrong.
-with executed as materialized (select * from executed),
+-- What the steps, callbacks and plain jobs themselves have written down, against the record; one row for
+-- each thing that is wrong.
+with
 -- Each attempt that is on record: those that did not succeed, and the one that did.
 tried as materialized (
     select a.job, a.token, a.attempt::integer, a.error_class as class from pipeline.attempts a
@@ -8,7 +8,7 @@ tried as materialized (
     select pipeline.step_id(s.run, s.no), s.token, s.attempt::integer, null
     from pipeline.steps s where s.status = 'succeeded'
     union all
-    -- Of a callback the token is not kept.
+    -- Of a callback and of a plain job the token is not kept.
     select j.id, null, j.attempt::integer, null from pipeline.jobs j where j.status = 'succeeded'
 ), named as materialized (
     select pipeline.step_id(s.run, s.no) as job, format('step `%s` of run %s', n.key, s.run) as name
@@ -51,6 +51,21 @@ tried as materialized (
     from (select job, count(*) from executed group by job) as e
     cross join lateral (select count(*) from pipeline.attempts a where a.job = e.job) as lost
     where e.count > lost.count + 1
+
+    union all
+    -- Whoever began later must have begun after the one before had returned or had lost its lease.
+    select later.job, format('attempt %s (process %s) overlaps attempt %s (process %s), which had not lost its lease',
+                             later.attempt, later.pid, e.attempt, e.pid)
+    from executed e
+    join executed later on later.job = e.job and (later.at, later.ctid) > (e.at, e.ctid)
+    where coalesce(e.returned_at, 'infinity') > later.at
+      and not exists (select from pipeline.attempts a
+                      where a.job = e.job and a.token = e.token and a.error_class = 'WorkerDied'
+                        and a.ended_at <= later.at)
+
+    union all
+    select min(e.job), format('token %s ended %s times', e.token, count(*))
+    from ends e group by e.token having count(*) > 1
 
     union all
     select e.job, format('was executed before step %s ended', d.up)

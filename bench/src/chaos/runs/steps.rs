@@ -1,4 +1,5 @@
-//! The steps and callbacks, and the process that they run in. Each says that it runs, before all else.
+//! The steps and callbacks, and the process that they run in. Each writes a line to the process's log when
+//! it begins and when it has done its work (see [`log`](super::super::log)).
 
 use std::time::Duration;
 
@@ -9,17 +10,19 @@ use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::io::AsyncReadExt as _;
 
+use super::super::log::{Log, Moment};
+use super::super::worker::{AfterBatch, Nap};
 use crate::frame::{ChildArguments, Result};
 
-/// What the workers of this arena are called.
+/// The system name of workers that know all steps, callbacks and plain jobs.
 pub(in super::super) const RUNS: &str = "runs";
-pub(super) const SLOTS: u32 = 8;
+pub(in super::super) const SLOTS: u32 = 8;
+/// How long jobs have when such a worker is asked to stop.
+pub(in super::super) const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) async fn prepare(pool: &PgPool) -> Result<()> {
     sqlx::raw_sql(
-        "create table executed (job bigint not null, token bigint not null, attempt int not null,
-                                at timestamptz not null);
-         create table told (job bigint not null, run bigint not null, round int not null,
+        "create table told (job bigint not null, run bigint not null, round int not null,
                             status text not null)",
     )
     .execute(pool)
@@ -27,15 +30,13 @@ pub(super) async fn prepare(pool: &PgPool) -> Result<()> {
     Ok(())
 }
 
-/// Writes down that it runs, and takes a few milliseconds.
+/// Takes a few milliseconds between a line for its begin and one for its end. The log is a file, so
+/// that a step does not depend on a database that is being crashed.
 async fn execute(cx: &Context) -> Result<(), JobError> {
-    sqlx::query("insert into executed values ($1, $2, $3, clock_timestamp())")
-        .bind(cx.id())
-        .bind(cx.token())
-        .bind(i32::from(cx.attempt()))
-        .execute(cx.data::<PgPool>()?)
-        .await?;
+    let log = cx.data::<Log>()?;
+    log.write(Moment::Begin, cx)?;
     tokio::time::sleep(Duration::from_millis(fastrand::u64(3..12))).await;
+    log.write(Moment::End, cx)?;
     Ok(())
 }
 
@@ -130,7 +131,7 @@ impl Perform for Act {
     }
 }
 
-/// A callback: writes down what it is told.
+/// A callback: stores what it is told. While the database is away its attempts fail, and it is tried again.
 #[derive(Serialize, Deserialize, Job)]
 #[job(
     name = "chaos.told",
@@ -159,14 +160,17 @@ impl Perform for Told {
 
 /// In the child: works until its input ends, because its parent let go of it or is no more.
 pub(in super::super) async fn work(child: &ChildArguments) -> Result<()> {
+    let log = Log::open(child.log.as_deref().ok_or("a worker needs a log")?)?;
     let pool = PgPoolOptions::new()
         .max_connections(SLOTS)
         .connect_lazy(&child.url)?;
     Worker::new(pool.clone())
-        .register::<(Source, Side, Join, Act, Told)>()
+        .register::<(Source, Side, Join, Act, Told, Nap, AfterBatch)>()
         .queue("default", SLOTS)
         // The rows of callbacks stay, and can be counted. Steps have theirs in any case.
         .keep_succeeded(true)
+        .grace(GRACE)
+        .data(log)
         .data(pool)
         .run_until(async {
             let _ = tokio::io::stdin().read(&mut [0]).await;

@@ -1,5 +1,7 @@
 //! What was drawn for the steps of a run, and how it has to end by that.
 
+use std::time::Duration;
+
 use jobs::{Backoff, Job as _};
 use pipeline::graph::spec::{CallbackOn, CallbackSpec, GraphSpec, StepOptions, Strategy, Takes};
 use pipeline::{Graph, Pipeline};
@@ -44,7 +46,7 @@ impl Drawn {
         }))
     }
 
-    pub(super) fn pipeline(&self) -> Result<Pipeline> {
+    pub(super) fn pipeline(&self, lease: Duration) -> Result<Pipeline> {
         let mut params = Vec::new();
         for fate in &self.0 {
             let act = Act {
@@ -53,17 +55,21 @@ impl Drawn {
             };
             params.push(Some(serde_json::to_string(&act)?));
         }
-        Ok(Pipeline::from_graph(Graph::compile(self.spec())?, params))
+        Ok(Pipeline::from_graph(
+            Graph::compile(self.spec(lease))?,
+            params,
+        ))
     }
 
-    fn spec(&self) -> GraphSpec {
+    fn spec(&self, lease: Duration) -> GraphSpec {
+        let lease_ms = lease.as_millis() as u64;
         let options = || StepOptions {
             queue: "default".into(),
             priority: 0,
             attempts: 1_000,
             timeout_ms: None,
-            lease_ms: 2_000,
-            backoff: Backoff::fixed(std::time::Duration::from_millis(1)),
+            lease_ms,
+            backoff: Backoff::fixed(Duration::from_millis(1)),
             delay_ms: 0,
         };
         let mut spec = graph(BEFORE.len(), Act::NAME, Takes::Order, |n| {
