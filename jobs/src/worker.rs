@@ -11,7 +11,9 @@ use crate::attempt::{Envelope, GroupLimits};
 use crate::backend::JobsBackend;
 use crate::batch_hook::BatchHook;
 use crate::context::Data;
-use crate::engine::{ClaimHook, Config, EndHook, Engine, Hooks, MaintenanceTask, Probe, covers};
+use crate::engine::{
+    ClaimHook, Config, EndHook, Engine, Hooks, MaintenanceTask, Phase, Probe, covers,
+};
 use crate::manual::ManualEngine;
 use crate::registry::{Fake, Jobs, Performer, Registering, Registry};
 use crate::{Error, Perform, Result, limits};
@@ -246,7 +248,13 @@ impl Worker {
                 Ok::<(), std::io::Error>(())
             }
         };
-        let ended = worker.run_until(stopped).await;
+        // apalis waits for every job to be dropped; one that blocks its thread cannot be, and the engine has
+        // handed it back by then.
+        let ended = tokio::select! {
+            biased;
+            ended = worker.run_until(stopped) => ended,
+            () = engine.lifecycle.reached_owned(Phase::Stopped) => Ok(()),
+        };
         if let Some(failure) = engine.lifecycle.take_failure() {
             return Err(failure);
         }
