@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, RwLock};
 
 use super::config::Config;
-use super::connection::{BackendId, EngineConnection};
+use super::connection::EngineConnection;
 use super::hooks::Hooks;
 use super::inbox::Inbox;
 use super::lifecycle::{Lifecycle, Phase};
@@ -66,8 +66,8 @@ struct Task {
     connection: EngineConnection,
     /// Claims of an earlier connection may have to be given back.
     owes_give_back: bool,
-    /// A backend whose transaction may still be committed, though nobody waits for its answer.
-    orphan: Option<BackendId>,
+    /// A session whose transaction may still be committed, though nobody waits for its answer.
+    orphan: Option<String>,
     /// The next transaction claims nothing: a claim may have been what failed the last one.
     skip_claim: bool,
     /// The most jobs in the next claim.
@@ -206,7 +206,7 @@ impl Committer {
         };
         let attempt = transaction::run(self.parts(), &mut task.connection, request);
         let Ok(outcome) = tokio::time::timeout(TRANSACTION_TIMEOUT, attempt).await else {
-            task.orphan = task.connection.backend();
+            task.orphan = task.connection.session();
             self.slots.release(&mut reserved);
             self.server_failed(task, ends, &sqlx::Error::PoolTimedOut)
                 .await;
@@ -221,12 +221,18 @@ impl Committer {
                 self.finish(ends, done, reserved, sent).await;
             }
             Err(Failure::Unknown(claimed)) => {
-                let lost = task.connection.backend();
+                let lost = task.connection.session();
                 task.connection.discard();
                 task.owes_give_back = true;
                 let connection = &mut task.connection;
-                let claimed =
-                    confirmed(&self.config, &self.lifecycle, connection, lost, claimed).await;
+                let claimed = confirmed(
+                    &self.config,
+                    &self.lifecycle,
+                    connection,
+                    lost.as_deref(),
+                    claimed,
+                )
+                .await;
                 if claimed.is_empty() {
                     self.slots.release(&mut reserved);
                 } else {
@@ -262,7 +268,7 @@ impl Committer {
                 &self.config,
                 &self.lifecycle,
                 connection,
-                Some(orphan),
+                Some(&orphan),
                 none,
             )
             .await;

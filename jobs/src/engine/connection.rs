@@ -24,20 +24,15 @@ const FIRST_RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// Short enough that a lease of a few seconds is not lost to our own backoff.
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// The backend of a connection, by which another session can see whether it still works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BackendId {
-    pub(crate) pid: i32,
-    pub(crate) started_at: chrono::DateTime<chrono::Utc>,
-}
-
 /// One task's connection: kept while it works, and replaced when it fails.
 #[derive(Debug)]
 pub(crate) struct EngineConnection {
     /// What the connection is for, as log lines say.
     purpose: &'static str,
     pool: PgPool,
-    current: Option<(PgConnection, BackendId)>,
+    /// The open connection, and the name of its session, by which another one can see whether its backend
+    /// still works.
+    current: Option<(PgConnection, String)>,
     delay: Duration,
     is_unreachable: bool,
 }
@@ -57,7 +52,8 @@ impl EngineConnection {
     /// Returns the connection, and opens it first if it must.
     pub(crate) async fn get(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
         if self.current.is_none() {
-            let opened = tokio::time::timeout(CONNECT_TIMEOUT, open(&self.pool)).await;
+            let opened = open(&self.pool, self.purpose);
+            let opened = tokio::time::timeout(CONNECT_TIMEOUT, opened).await;
             self.current = Some(opened.unwrap_or(Err(sqlx::Error::PoolTimedOut))?);
         }
         match &mut self.current {
@@ -71,9 +67,9 @@ impl EngineConnection {
         self.current.is_none()
     }
 
-    /// Returns the backend of the open connection.
-    pub(crate) fn backend(&self) -> Option<BackendId> {
-        self.current.as_ref().map(|(_, backend)| *backend)
+    /// Returns the session name of the open connection.
+    pub(crate) fn session(&self) -> Option<String> {
+        self.current.as_ref().map(|(_, session)| session.clone())
     }
 
     /// Notes that a call succeeded.
@@ -117,26 +113,22 @@ impl EngineConnection {
 
 /// Returns how to connect, as the application's pool has it now: credentials may have been rotated since
 /// the last connection.
-pub(crate) fn connect_options(pool: &PgPool) -> PgConnectOptions {
-    PgConnectOptions::clone(&pool.connect_options()).application_name("pipeline")
+pub(crate) fn connect_options(pool: &PgPool, session: &str) -> PgConnectOptions {
+    PgConnectOptions::clone(&pool.connect_options()).application_name(session)
 }
 
-async fn open(pool: &PgPool) -> Result<(PgConnection, BackendId), sqlx::Error> {
-    let mut connection = PgConnection::connect_with(&connect_options(pool)).await?;
+/// Returns a session name that no other connection has: `pipeline commit 1f6c02d9a4e83b57`.
+pub(crate) fn session_name(purpose: &str) -> String {
+    format!("pipeline {purpose} {:016x}", fastrand::u64(..))
+}
+
+async fn open(pool: &PgPool, purpose: &'static str) -> Result<(PgConnection, String), sqlx::Error> {
+    let session = session_name(purpose);
+    let mut connection = PgConnection::connect_with(&connect_options(pool, &session)).await?;
     sqlx::raw_sql(SESSION_SETTINGS)
         .execute(&mut connection)
         .await?;
-    let row = sqlx::query!(
-        r#"select pid as "pid!", backend_start as "started_at!" from pg_stat_activity
-           where pid = pg_backend_pid()"#
-    )
-    .fetch_one(&mut connection)
-    .await?;
-    let backend = BackendId {
-        pid: row.pid,
-        started_at: row.started_at,
-    };
-    Ok((connection, backend))
+    Ok((connection, session))
 }
 
 /// Bounds a call in time, also where the network swallows the answer.

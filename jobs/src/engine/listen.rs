@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sqlx::PgPool;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 
-use super::connection::{EngineConnection, connect_options};
+use super::connection::{EngineConnection, connect_options, session_name};
 use super::hooks::MaintenanceCalls;
 use super::lifecycle::{Lifecycle, Phase};
 use super::schedule::Schedule;
@@ -43,7 +43,7 @@ impl Listener {
     async fn listen(&self, backoff: &mut EngineConnection) -> Result<(), sqlx::Error> {
         let pool = PgPoolOptions::new()
             .max_connections(1)
-            .connect_lazy_with(connect_options(&self.pool));
+            .connect_lazy_with(connect_options(&self.pool, &session_name("notifications")));
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
         listener.listen(channels::JOBS).await?;

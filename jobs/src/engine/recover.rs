@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use super::config::Config;
-use super::connection::{BackendId, EngineConnection, limited};
+use super::connection::{EngineConnection, limited};
 use super::lifecycle::{Lifecycle, Phase};
 use crate::attempt::Claimed;
 
@@ -37,12 +37,12 @@ pub(super) async fn give_back_unknown(
 /// Returns which of these jobs the lost commit has claimed. The rows decide; the transaction's id could
 /// not: after a crash, a server gives an id that had not reached its log to another transaction.
 ///
-/// The backend that ran the commit may still be at work: the rows are read once it is gone.
+/// The backend of the session that sent the commit may still be at work: the rows are read once it is gone.
 pub(super) async fn confirmed(
     config: &Config,
     lifecycle: &Lifecycle,
     connection: &mut EngineConnection,
-    lost: Option<BackendId>,
+    lost: Option<&str>,
     claimed: Vec<Claimed>,
 ) -> Vec<Claimed> {
     let (ids, tokens): (Vec<i64>, Vec<i64>) = claimed.iter().map(|job| (job.id, job.token)).unzip();
@@ -50,16 +50,9 @@ pub(super) async fn confirmed(
     loop {
         let answer = limited(async {
             let connection = connection.get().await?;
-            sqlx::query_file!(
-                "src/sql/confirm.sql",
-                &ids,
-                &tokens,
-                lost.map(|lost| lost.pid),
-                lost.map(|lost| lost.started_at),
-                config.worker(),
-            )
-            .fetch_one(connection)
-            .await
+            sqlx::query_file!("src/sql/confirm.sql", &ids, &tokens, lost, config.worker(),)
+                .fetch_one(connection)
+                .await
         });
         match answer.await {
             Ok(row) if row.in_progress && began.elapsed() < ORPHANED_BACKEND_TIMEOUT => {

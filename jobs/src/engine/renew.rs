@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connection::{EngineConnection, limited};
+use super::connection::EngineConnection;
 use super::lifecycle::{Lifecycle, Phase};
 use crate::attempt::Ledger;
 
@@ -14,7 +14,7 @@ const PAGE: usize = 5_000;
 
 /// Connects before anything is claimed: the shortest lease leaves little time for it.
 pub(crate) async fn connect(connection: &mut EngineConnection) {
-    if let Err(error) = limited(renew(connection, &[])).await {
+    if let Err(error) = connection.get().await {
         connection.failed(&error);
     }
 }

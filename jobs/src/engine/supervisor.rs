@@ -24,10 +24,16 @@ const STOP_POLL: Duration = Duration::from_millis(20);
 pub(super) async fn run(engine: Arc<Engine>, context: WorkerContext) {
     let stop_poll = tokio::spawn(follow_apalis(Arc::clone(&engine), context));
     let mut connection = EngineConnection::new("tick", &engine.config.pool);
+    let mut leases = EngineConnection::new("leases", &engine.config.pool);
     let ticker = engine.ticker();
-    if ticker.register(&mut connection).await {
+    // Leases first: the shortest leaves little time to connect once something is claimed.
+    let (is_registered, ()) = tokio::join!(
+        ticker.register(&mut connection),
+        renew::connect(&mut leases)
+    );
+    if is_registered {
         let mut tasks = Tasks::default();
-        spawn_all(&engine, &mut tasks).await;
+        spawn_all(&engine, &mut tasks, leases);
         tasks.spawn("tick", ticker.run(connection));
         started(&engine, tasks.len());
         see_to_the_end(&engine, &mut tasks).await;
@@ -45,10 +51,8 @@ async fn follow_apalis(engine: Arc<Engine>, context: WorkerContext) {
     engine.stop();
 }
 
-async fn spawn_all(engine: &Arc<Engine>, tasks: &mut Tasks) {
+fn spawn_all(engine: &Arc<Engine>, tasks: &mut Tasks, leases: EngineConnection) {
     let connection = |purpose| EngineConnection::new(purpose, &engine.config.pool);
-    let mut renewals = connection("leases");
-    renew::connect(&mut renewals).await;
     let committer = || Arc::clone(&engine.committer);
     tasks.spawn("commit", committer::run(committer(), connection("commit")));
     tasks.spawn(
@@ -60,7 +64,7 @@ async fn spawn_all(engine: &Arc<Engine>, tasks: &mut Tasks) {
         isolation::run(committer(), connection("isolation")),
     );
     let (ledger, lifecycle) = (Arc::clone(&engine.ledger), Arc::clone(&engine.lifecycle));
-    tasks.spawn("leases", renew::run(ledger, lifecycle, renewals));
+    tasks.spawn("leases", renew::run(ledger, lifecycle, leases));
     tasks.spawn("notifications", engine.listener().run());
     for task in &engine.hooks.maintenance {
         tasks.spawn("maintenance", engine.maintenance().run(Arc::clone(task)));

@@ -271,7 +271,7 @@ async fn ends_whose_connection_is_lost_around_the_commit_are_written_once() {
             worker.gate.let_through(10);
             watch.held().await;
             let engine = "select count(pg_terminate_backend(pid, 60000)) from pg_stat_activity
-                          where datname = current_database() and application_name = 'pipeline'";
+                          where datname = current_database() and application_name like 'pipeline %'";
             assert!(ask::<i64>(db, engine).await > 0);
             watch.let_go();
             all_ended(db, 10).await;

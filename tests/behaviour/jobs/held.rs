@@ -290,7 +290,7 @@ async fn no_statement_of_the_engine_waits_for_a_lock() {
 async fn waiting(connection: &mut PgConnection) -> i64 {
     sqlx::query_scalar(
         "select count(*) from pg_stat_activity
-         where application_name = 'pipeline' and datname = current_database()
+         where application_name like 'pipeline %' and datname = current_database()
            and wait_event_type = 'Lock'",
     )
     .fetch_one(connection)

@@ -481,7 +481,7 @@ async fn database_errors_under_load_harm_no_job() {
                 let killed: i64 = ask(
                     db,
                     "select count(pg_terminate_backend(pid)) from pg_stat_activity
-                     where datname = current_database() and application_name = 'pipeline'",
+                     where datname = current_database() and application_name like 'pipeline %'",
                 )
                 .await;
                 (killed > 0).then_some(())
