@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use jobs::seams::{Came, Claimed, End, LoadInput, News, Offer, Settle, Settled};
 use sqlx::PgConnection;
 
-pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up};
+pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up_chains};
 pub(crate) use input::shaped;
 pub(crate) use reconcile::{EVERY, Reconciler};
 pub(crate) use store::{kind_name, store};
@@ -79,26 +79,21 @@ impl Settle for Coordinator {
         &'a self,
         connection: &'a mut PgConnection,
         ends: &'a [&'a End],
-        wait: bool,
+        _wait: bool,
     ) -> BoxFuture<'a, Result<Vec<bool>, sqlx::Error>> {
         Box::pin(async move {
             let mut runs: Vec<i64> = ends.iter().filter_map(|end| self.row(end)).collect();
             runs.sort_unstable();
             runs.dedup();
-            if wait {
-                sqlx::query_file_scalar!("src/sql/runs_lock_wait.sql", &runs)
-                    .fetch_all(connection)
-                    .await?;
-                // What is not there any more holds nobody up.
-                return Ok(vec![true; ends.len()]);
-            }
-            let locked: HashSet<i64> = sqlx::query_file_scalar!("src/sql/runs_lock.sql", &runs)
-                .fetch_all(connection)
-                .await?
-                .into_iter()
-                .collect();
-            let is_locked = |end: &&End| self.row(end).is_some_and(|run| locked.contains(&run));
-            Ok(ends.iter().map(is_locked).collect())
+            let held: HashSet<i64> =
+                sqlx::query_file_scalar!("src/sql/lock_for_advance.sql", &runs)
+                    .fetch_one(connection)
+                    .await?
+                    .into_iter()
+                    .collect();
+            // The end of a step whose run was deleted is written: nothing follows from it.
+            let may_go_on = |end: &&End| self.row(end).is_some_and(|run| !held.contains(&run));
+            Ok(ends.iter().map(may_go_on).collect())
         })
     }
 
