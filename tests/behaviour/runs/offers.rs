@@ -5,10 +5,17 @@ use tests::with_database;
 
 use super::support::act;
 
+/// Patterns, their free slots, the lowest priorities that start at once; whether the step starts here.
+type Case = (
+    &'static [&'static str],
+    &'static [i32],
+    &'static [i16],
+    bool,
+);
+
 #[tokio::test]
 async fn the_most_specific_pattern_takes_a_queue_and_a_full_one_does_not_spill() {
-    // Patterns, free slots, the lowest priorities that start at once; whether it starts here.
-    let cases: [(&[&str], &[i32], &[i16], bool); 9] = [
+    let cases: [Case; 9] = [
         (&["*"], &[1], &[0], true),
         (&["pay"], &[1], &[0], false),
         (&["*", "payments"], &[8, 0], &[0, 0], false),
