@@ -3,7 +3,7 @@
 
 use apalis_core::layers::Service as _;
 use apalis_core::task::builder::TaskBuilder;
-use jobs::by_hand::{ByHand, Outcome};
+use jobs::manual::{ManualEngine, Outcome};
 use jobs::seams::{Claimed, Given, Input};
 use jobs::{Context, Envelope, Job, JobError, NewJob, Perform};
 use pipeline::testing::Harness;
@@ -84,7 +84,7 @@ async fn no_debug_shows_the_data_of_a_job() {
             claimed.input = input;
             hides(&format!("{claimed:?}"));
         }
-        let end = ByHand::end(&claimed(), &Outcome::Success(json.clone()));
+        let end = ManualEngine::end(&claimed(), &Outcome::Success(json.clone()));
         assert!(end.output().unwrap().get().contains(SECRET));
         hides(&format!("{end:?}"));
 

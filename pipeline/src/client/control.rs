@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::News;
+use jobs::seams::Notification;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::Instant;
 
@@ -225,18 +225,23 @@ impl<O> Run<O> {
 }
 
 /// Tells workers and waiters of it. What is not heard, their polls find.
-pub(super) async fn tell(pool: &PgPool, queues: &[String], news: Vec<News>, requests: bool) {
-    let queues = queues.iter().map(|queue| News {
+pub(super) async fn tell(
+    pool: &PgPool,
+    queues: &[String],
+    news: Vec<Notification>,
+    requests: bool,
+) {
+    let queues = queues.iter().map(|queue| Notification {
         channel: "pipeline_jobs",
-        text: queue.clone(),
+        payload: queue.clone(),
     });
-    let requests = requests.then(|| News {
+    let requests = requests.then(|| Notification {
         channel: REQUESTS,
-        text: String::new(),
+        payload: String::new(),
     });
-    let all: Vec<News> = queues.chain(news).chain(requests).collect();
+    let all: Vec<Notification> = queues.chain(news).chain(requests).collect();
     let channels: Vec<&str> = all.iter().map(|news| news.channel).collect();
-    let texts: Vec<&str> = all.iter().map(|news| news.text.as_str()).collect();
+    let texts: Vec<&str> = all.iter().map(|news| news.payload.as_str()).collect();
     let told = sqlx::query_file!("src/sql/tell.sql", &channels as &[&str], &texts as &[&str])
         .execute(pool)
         .await;
@@ -346,8 +351,8 @@ impl<O> Reopen<'_, O> {
         self.run.tell(&reopened.queues, &reopened.over, false).await;
         if !reopened.pending.is_empty() {
             let pool = self.run.client().pool();
-            let settled = take_up_chains(pool, &reopened.pending).await;
-            tell(pool, &settled.queues, settled.news, false).await;
+            let effects = take_up_chains(pool, &reopened.pending).await;
+            tell(pool, &effects.queues, effects.notifications, false).await;
         }
         Ok(true)
     }

@@ -139,8 +139,8 @@ pub(crate) async fn chained(
     if let (Target::Pool(pool), false) = (&target, after.is_empty()) {
         // The runs that it is chained to may have ended: then it begins, or is skipped, at once.
         let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
-        let settled = take_up_chains(pool, &ids).await;
-        tell(pool, &settled.queues, settled.news, false).await;
+        let effects = take_up_chains(pool, &ids).await;
+        tell(pool, &effects.queues, effects.notifications, false).await;
     }
     let mut found = found.into_iter();
     let mut started = Vec::new();

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Chore, News, Settled};
+use jobs::seams::{Effects, MaintenanceTask, Notification};
 use sqlx::{PgConnection, PgPool};
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ const PAGE: i32 = 50;
 #[derive(Debug)]
 pub(crate) struct Errands;
 
-impl Chore for Errands {
+impl MaintenanceTask for Errands {
     fn every(&self) -> Duration {
         Duration::from_secs(1)
     }
@@ -38,22 +38,22 @@ impl Chore for Errands {
         &'a self,
         connection: &'a mut PgConnection,
         worker: i64,
-    ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
+    ) -> BoxFuture<'a, Result<Effects, sqlx::Error>> {
         Box::pin(async move {
             let found = sqlx::query_file!("src/sql/errands.sql", worker)
                 .fetch_one(&mut *connection)
                 .await?;
-            let mut settled = Settled::default();
-            settled.stop.extend(found.stop.unwrap_or_default());
+            let mut effects = Effects::default();
+            effects.stop.extend(found.stop.unwrap_or_default());
             if found.is_overdue || found.is_requested {
-                let taken_up = take_up_due(connection, found.is_overdue, &mut settled).await;
+                let taken_up = take_up_due(connection, found.is_overdue, &mut effects).await;
                 // An error here must not cost the stops and the news that are known by now. If the
                 // connection is broken, the next call finds out.
                 if let Err(error) = taken_up {
                     tracing::warn!(%error, "requests are left for the next time");
                 }
             }
-            Ok(settled)
+            Ok(effects)
         })
     }
 }
@@ -62,7 +62,7 @@ impl Chore for Errands {
 async fn take_up_due(
     connection: &mut PgConnection,
     is_overdue: bool,
-    settled: &mut Settled,
+    effects: &mut Effects,
 ) -> Result<(), sqlx::Error> {
     let until = Instant::now() + BUDGET;
     if is_overdue {
@@ -85,13 +85,13 @@ async fn take_up_due(
         for request in due {
             if Instant::now() >= until {
                 // There is more: whoever is free goes on at once.
-                settled.news.push(News {
+                effects.notifications.push(Notification {
                     channel: REQUESTS,
-                    text: String::new(),
+                    payload: String::new(),
                 });
                 return Ok(());
             }
-            if let Some(wait) = take_up_one(connection, &request, settled).await? {
+            if let Some(wait) = take_up_one(connection, &request, effects).await? {
                 let again = Instant::now() + wait;
                 next = Some(next.map_or(again, |next| next.min(again)));
             }
@@ -111,16 +111,18 @@ struct Request {
 async fn take_up_one(
     connection: &mut PgConnection,
     request: &Request,
-    settled: &mut Settled,
+    effects: &mut Effects,
 ) -> Result<Option<Duration>, sqlx::Error> {
     let taken = sqlx::query_file!("src/sql/take_up.sql", request.id, false)
         .fetch_one(&mut *connection)
         .await;
     let error = match taken {
         Ok(row) => {
-            settled.queues.extend(row.queues.unwrap_or_default());
-            settled.news.extend(news(&row.over.unwrap_or_default()));
-            settled.stop.extend(row.asked.unwrap_or_default());
+            effects.queues.extend(row.queues.unwrap_or_default());
+            effects
+                .notifications
+                .extend(news(&row.over.unwrap_or_default()));
+            effects.stop.extend(row.asked.unwrap_or_default());
             return Ok(row.wait_ms.map(millis));
         }
         Err(error) if error.as_database_error().is_some() => error,
@@ -148,22 +150,22 @@ fn millis(wait: i64) -> Duration {
 
 /// Takes up the requests to look at the runs before these, each of them once. What cannot be done now is
 /// left to the workers.
-pub(crate) async fn take_up_chains(pool: &PgPool, runs: &[i64]) -> Settled {
-    let mut settled = Settled::default();
+pub(crate) async fn take_up_chains(pool: &PgPool, runs: &[i64]) -> Effects {
+    let mut effects = Effects::default();
     let taken_up = async {
         let mut connection = pool.acquire().await?;
         let requests = sqlx::query_file_as!(Request, "src/sql/requests_of.sql", runs)
             .fetch_all(&mut *connection)
             .await?;
         for request in requests {
-            take_up_one(&mut connection, &request, &mut settled).await?;
+            take_up_one(&mut connection, &request, &mut effects).await?;
         }
         Ok::<_, sqlx::Error>(())
     };
     if let Err(error) = taken_up.await {
         tracing::debug!(%error, "chained runs are left to the workers");
     }
-    settled
+    effects
 }
 
 /// Whether another transaction was in the way, and the same may be tried again: it holds a run that is

@@ -13,7 +13,9 @@ mod store;
 use std::collections::{HashMap, HashSet};
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Came, Claimed, End, LoadInput, News, Offer, Settle, Settled};
+use jobs::seams::{
+    AttemptEnd, ClaimHook, Claimed, Effects, EndHook, Notification, Outcome, SlotOffer,
+};
 use sqlx::PgConnection;
 
 pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up_chains};
@@ -66,8 +68,8 @@ macro_rules! given {
 #[derive(Debug)]
 pub(crate) struct Coordinator;
 
-impl Settle for Coordinator {
-    fn row(&self, end: &End) -> Option<i64> {
+impl EndHook for Coordinator {
+    fn row(&self, end: &AttemptEnd) -> Option<i64> {
         end.is_step().then(|| run_of(end.job()))
     }
 
@@ -78,7 +80,7 @@ impl Settle for Coordinator {
     fn lock<'a>(
         &'a self,
         connection: &'a mut PgConnection,
-        ends: &'a [&'a End],
+        ends: &'a [&'a AttemptEnd],
         _wait: bool,
     ) -> BoxFuture<'a, Result<Vec<bool>, sqlx::Error>> {
         Box::pin(async move {
@@ -92,7 +94,8 @@ impl Settle for Coordinator {
                     .into_iter()
                     .collect();
             // The end of a step whose run was deleted is written: nothing follows from it.
-            let may_go_on = |end: &&End| self.row(end).is_some_and(|run| !held.contains(&run));
+            let may_go_on =
+                |end: &&AttemptEnd| self.row(end).is_some_and(|run| !held.contains(&run));
             Ok(ends.iter().map(may_go_on).collect())
         })
     }
@@ -100,9 +103,9 @@ impl Settle for Coordinator {
     fn settle<'a>(
         &'a self,
         connection: &'a mut PgConnection,
-        ends: &'a [(&'a End, Came)],
-        offer: &'a Offer,
-    ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
+        ends: &'a [(&'a AttemptEnd, Outcome)],
+        offer: &'a SlotOffer,
+    ) -> BoxFuture<'a, Result<Effects, sqlx::Error>> {
         Box::pin(async move {
             let end = Ends::of(ends);
             let patterns: Vec<&str> = offer.lines.iter().map(|it| it.pattern.as_str()).collect();
@@ -126,14 +129,14 @@ impl Settle for Coordinator {
             )
             .fetch_all(connection)
             .await?;
-            let mut settled = Settled::default();
+            let mut effects = Effects::default();
             let mut tokens: HashMap<i64, i64> = HashMap::new();
             for (at, row) in rows.into_iter().enumerate() {
                 if at == 0 {
                     let started = row.started.unwrap_or_default().into_iter();
                     tokens = started.zip(row.tokens.unwrap_or_default()).collect();
-                    settled.queues = row.queues.unwrap_or_default();
-                    settled.news = news(&row.over.unwrap_or_default());
+                    effects.queues = row.queues.unwrap_or_default();
+                    effects.notifications = news(&row.over.unwrap_or_default());
                 }
                 let (Some(id), Some(kind), Some(queue)) = (row.id, row.kind, row.queue) else {
                     continue;
@@ -147,9 +150,9 @@ impl Settle for Coordinator {
                 job.lease_ms = row.lease_ms.unwrap_or(1_000);
                 let given = given!(row);
                 given.fill(&mut job);
-                settled.started.push(job);
+                effects.started.push(job);
             }
-            Ok(settled)
+            Ok(effects)
         })
     }
 }
@@ -167,12 +170,12 @@ struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    fn of(ends: &'a [(&'a End, Came)]) -> Self {
-        let came = |end: &End, came: Came| match came {
-            Came::Failed if end.is_lost() => 3,
-            Came::Failed => 1,
-            Came::Back if end.error().is_some() => 4,
-            Came::Back => 5,
+    fn of(ends: &'a [(&'a AttemptEnd, Outcome)]) -> Self {
+        let came = |end: &AttemptEnd, came: Outcome| match came {
+            Outcome::Failed if end.is_lost() => 3,
+            Outcome::Failed => 1,
+            Outcome::WillRetry if end.error().is_some() => 4,
+            Outcome::WillRetry => 5,
             _ if end.halts() => 2,
             _ => 0,
         };
@@ -199,18 +202,18 @@ impl<'a> Ends<'a> {
 }
 
 /// Tells of ended runs.
-pub(crate) fn news(runs: &[i64]) -> Vec<News> {
+pub(crate) fn news(runs: &[i64]) -> Vec<Notification> {
     let text = |runs: &[i64]| {
         let ids: Vec<String> = runs.iter().map(i64::to_string).collect();
-        News {
+        Notification {
             channel: CHANNEL,
-            text: ids.join(","),
+            payload: ids.join(","),
         }
     };
     runs.chunks(NEWS).map(text).collect()
 }
 
-impl LoadInput for Coordinator {
+impl ClaimHook for Coordinator {
     fn load<'a>(
         &'a self,
         connection: &'a mut PgConnection,

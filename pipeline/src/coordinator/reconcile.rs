@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Chore, Settled};
+use jobs::seams::{Effects, MaintenanceTask};
 use sqlx::PgConnection;
 
 /// How often, unless the worker is told otherwise.
@@ -25,7 +25,7 @@ pub(crate) struct Reconciler {
     pub(crate) every: Duration,
 }
 
-impl Chore for Reconciler {
+impl MaintenanceTask for Reconciler {
     fn every(&self) -> Duration {
         self.every
     }
@@ -34,7 +34,7 @@ impl Chore for Reconciler {
         &'a self,
         connection: &'a mut PgConnection,
         worker: i64,
-    ) -> BoxFuture<'a, Result<Settled, sqlx::Error>> {
+    ) -> BoxFuture<'a, Result<Effects, sqlx::Error>> {
         Box::pin(async move {
             let pass = sqlx::query_file!(
                 "src/sql/reconcile.sql",
@@ -45,9 +45,9 @@ impl Chore for Reconciler {
             )
             .fetch_one(&mut *connection)
             .await?;
-            let mut settled = Settled::default();
+            let mut effects = Effects::default();
             if pass.runs.is_empty() {
-                return Ok(settled);
+                return Ok(effects);
             }
             let suspects = sqlx::query_scalar!(
                 "select pipeline.suspects_v1($1, $2, $3, $4)",
@@ -68,10 +68,10 @@ impl Chore for Reconciler {
                         last: *last,
                         is_end: *is_end,
                     };
-                    mend(connection, worker, &part, &mut settled).await?;
+                    mend(connection, worker, &part, &mut effects).await?;
                 }
             }
-            Ok(settled)
+            Ok(effects)
         })
     }
 }
@@ -90,7 +90,7 @@ async fn mend(
     connection: &mut PgConnection,
     worker: i64,
     part: &Part,
-    settled: &mut Settled,
+    effects: &mut Effects,
 ) -> Result<(), sqlx::Error> {
     let run = part.run;
     let mended = sqlx::query_file!(
@@ -112,9 +112,9 @@ async fn mend(
                     "rows of a run were changed from outside"
                 );
             }
-            settled.queues.extend(mended.queues.unwrap_or_default());
-            settled
-                .news
+            effects.queues.extend(mended.queues.unwrap_or_default());
+            effects
+                .notifications
                 .extend(super::news(&mended.over.unwrap_or_default()));
         }
         Err(error) if super::is_in_the_way(&error) => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::jobs::by_hand::Outcome;
+use ::jobs::manual::Outcome;
 use pipeline::{Error, Pipeline, RunStatus};
 use tests::with_database;
 

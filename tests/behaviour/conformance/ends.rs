@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ::jobs::by_hand::ByHand;
-use ::jobs::by_hand::{Outcome, Slots};
+use ::jobs::manual::ManualEngine;
+use ::jobs::manual::{Outcome, Slots};
 use pipeline::{Continue, Ignore, Pipeline, RunStatus, StepStatus, Worker};
 use tests::with_database;
 use tokio_util::sync::CancellationToken;
@@ -196,7 +196,7 @@ async fn h077_the_end_of_an_attempt_that_was_taken_over_is_ignored() {
         assert_eq!((taken.len(), taken[0].id), (1, old.id));
         it.again(&run, "a", success()).await;
         it.is(&run, "running", "a enqueued").await;
-        let end = vec![ByHand::end(&taken[0], &success())];
+        let end = vec![ManualEngine::end(&taken[0], &success())];
         let turn = other.turn(end, Slots::default(), true).await.unwrap();
         assert_eq!(turn.ended.len(), 1);
         it.is(&run, "succeeded", "a succeeded").await;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ::jobs::by_hand::{ByHand, Outcome, Slots, Turn};
+use ::jobs::manual::{ManualEngine, Outcome, Slots, Turn};
 use ::jobs::seams::Claimed;
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Branch, Client, Pipeline, Plan, Run, Step, Worker};
@@ -75,11 +75,11 @@ pub(super) fn chose(arm: &str) -> Outcome {
 }
 
 /// An engine of its own.
-pub(super) async fn engine(pool: &PgPool) -> ByHand {
+pub(super) async fn engine(pool: &PgPool) -> ManualEngine {
     let worker = Worker::new(pool.clone())
         .register::<(Act, Told, Choose)>()
         .queue("*", 1_000);
-    worker.into_jobs().by_hand().await.unwrap()
+    worker.into_jobs().manual().await.unwrap()
 }
 
 pub(super) const CLAIM: Slots = Slots {
@@ -90,7 +90,7 @@ pub(super) const CLAIM: Slots = Slots {
 pub(super) struct Hand<'a> {
     pub(super) db: &'a Database,
     pub(super) client: Client,
-    pub(super) engine: ByHand,
+    pub(super) engine: ManualEngine,
     /// What was taken and has not ended.
     open: HashMap<i64, Claimed>,
     /// The last attempt that was taken, for each job.
@@ -148,7 +148,7 @@ impl<'a> Hand<'a> {
     async fn send<O>(&mut self, run: &Run<O>, step: &str, how: &Outcome) -> Turn {
         let job = self.taken(run, step).await;
         self.open.remove(&job.id);
-        let ends = vec![ByHand::end(&job, how)];
+        let ends = vec![ManualEngine::end(&job, how)];
         let turn = self.engine.turn(ends, Slots::default(), true).await;
         if *how == Outcome::Retry {
             self.last.remove(&job.id);
@@ -193,7 +193,7 @@ impl<'a> Hand<'a> {
                         .unwrap();
                 let how = told.iter().find(|(key, _)| Some(*key) == step.as_deref());
                 let how = how.map_or_else(success, |(_, how)| how.clone());
-                ends.push(ByHand::end(&job, &how));
+                ends.push(ManualEngine::end(&job, &how));
             }
             let turn = self.engine.turn(ends, Slots::default(), true).await;
             turn.unwrap();

@@ -1,6 +1,6 @@
 //! Races: each alone, many rounds, each with engines of its own on connections of their own.
 
-use ::jobs::by_hand::{ByHand, Slots};
+use ::jobs::manual::{ManualEngine, Slots};
 use ::jobs::seams::Claimed;
 use futures_util::future::join_all;
 use pipeline::{Client, Continue, Pipeline, Run};
@@ -21,9 +21,9 @@ fn fan_in(keys: &[&str]) -> Pipeline {
 }
 
 /// Sends an end, and gives the engine back.
-fn send(mut engine: ByHand, job: Claimed) -> JoinHandle<(ByHand, usize)> {
+fn send(mut engine: ManualEngine, job: Claimed) -> JoinHandle<(ManualEngine, usize)> {
     tokio::spawn(async move {
-        let ends = vec![ByHand::end(&job, &success())];
+        let ends = vec![ManualEngine::end(&job, &success())];
         let turn = turn_until_written(&mut engine, ends, Slots::default()).await;
         (engine, turn.ended.len())
     })
@@ -94,7 +94,7 @@ fn cancel(client: &Client, run: &Run) -> JoinHandle<()> {
 }
 
 /// Claims in a task of its own.
-fn claim(mut engine: ByHand) -> JoinHandle<(ByHand, Vec<Claimed>)> {
+fn claim(mut engine: ManualEngine) -> JoinHandle<(ManualEngine, Vec<Claimed>)> {
     tokio::spawn(async move {
         let turn = engine.turn(Vec::new(), CLAIM, true).await.unwrap();
         (engine, turn.claimed)
@@ -137,7 +137,7 @@ async fn cancel_against_claim(roots: &'static [&'static str], rounds: usize) {
                 "cancelling"
             };
             it.is(&run, status, &steps.join(", ")).await;
-            let ends = taken.iter().map(|job| ByHand::end(job, &success()));
+            let ends = taken.iter().map(|job| ManualEngine::end(job, &success()));
             let turn = hand.turn(ends.collect(), Slots::default(), true).await;
             assert_eq!(turn.unwrap().ended.len(), taken.len());
             assert_eq!(it.status(run.id()).await, "cancelled");
@@ -174,7 +174,7 @@ async fn cancel_against_release(next: &'static [&'static str], rounds: usize) {
             let job = it.taken(&run, "first").await;
             let mut engine = hand;
             let ending = tokio::spawn(async move {
-                let ends = vec![ByHand::end(&job, &success())];
+                let ends = vec![ManualEngine::end(&job, &success())];
                 let turn = turn_until_written(&mut engine, ends, CLAIM).await;
                 assert_eq!(turn.ended.len(), 1);
                 (engine, turn.claimed)
@@ -192,7 +192,7 @@ async fn cancel_against_release(next: &'static [&'static str], rounds: usize) {
             let steps = next.iter().map(|key| format!(", {key} {each}"));
             let steps = format!("first succeeded{}", steps.collect::<String>());
             it.is(&run, status, &steps).await;
-            let ends = taken.iter().map(|job| ByHand::end(job, &success()));
+            let ends = taken.iter().map(|job| ManualEngine::end(job, &success()));
             let turn = hand.turn(ends.collect(), Slots::default(), true).await;
             assert_eq!(turn.unwrap().ended.len(), taken.len());
             assert_eq!(it.status(run.id()).await, "cancelled");
@@ -253,7 +253,7 @@ async fn h086_cancel_against_the_decision_of_a_branch_at_the_root() {
             let job = it.taken(&run, "way").await;
             let mut engine = hand;
             let deciding = tokio::spawn(async move {
-                let ends = vec![ByHand::end(&job, &chose("Hd"))];
+                let ends = vec![ManualEngine::end(&job, &chose("Hd"))];
                 let turn = turn_until_written(&mut engine, ends, Slots::default()).await;
                 assert_eq!(turn.ended.len(), 1);
                 engine

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::jobs::by_hand::Outcome;
+use ::jobs::manual::Outcome;
 use pipeline::{Error, Pipeline, StepState, StepStatus};
 use sqlx::types::Json;
 use tests::with_database;

@@ -68,13 +68,13 @@ async fn a_queue_has_a_plain_name() {
 
 /// What the derive would not let through, written by hand.
 #[derive(Serialize, Deserialize)]
-struct ByHand;
+struct ManualEngine;
 
-impl Job for ByHand {
+impl Job for ManualEngine {
     const NAME: &'static str = "by hand";
 }
 
-impl Perform for ByHand {
+impl Perform for ManualEngine {
     type Input = ();
     type Output = ();
 
@@ -87,9 +87,9 @@ impl Perform for ByHand {
 async fn a_job_type_has_a_plain_name() {
     with_database(async |db| {
         let said = "the job type `by hand` is not a valid name: use 1 to 128 letters, digits, `.`, `_` or `-`";
-        let error = refused(db, || NewJob::new(&ByHand)).await;
+        let error = refused(db, || NewJob::new(&ManualEngine)).await;
         assert_eq!(error.to_string(), said);
-        let error = refused_worker(set_up(db).queue("default", 1).register::<ByHand>());
+        let error = refused_worker(set_up(db).queue("default", 1).register::<ManualEngine>());
         assert_eq!(error.to_string(), said);
     })
     .await;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Claimed, LoadInput, Moment};
+use jobs::seams::{ClaimHook, Claimed, Moment};
 use jobs::{JobFilter, JobStatus, NewJob};
 use sqlx::PgConnection;
 use tests::{Database, with_database};
@@ -220,7 +220,7 @@ async fn an_end_that_cannot_be_written_at_all_holds_nobody_up_and_is_made_up_for
 #[derive(Debug, Default)]
 struct Refusing(AtomicBool);
 
-impl LoadInput for Refusing {
+impl ClaimHook for Refusing {
     fn load<'a>(
         &'a self,
         connection: &'a mut PgConnection,
@@ -240,7 +240,7 @@ async fn a_claim_that_is_refused_harms_no_end_that_it_rides_with() {
     with_database(async |db| {
         let refusing = Arc::new(Refusing::default());
         let worker = Running::start(db, |worker| {
-            worker.queue("default", 1).load_input(refusing.clone())
+            worker.queue("default", 1).claim_hook(refusing.clone())
         });
         let first = client(db).enqueue(Do::new("a", What::AtGate)).await;
         worker.log.says("a 1").await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::jobs::by_hand::{ByHand, Outcome, Slots};
+use ::jobs::manual::{ManualEngine, Outcome, Slots};
 use ::jobs::seams::Claimed;
 use pipeline::{Client, Pipeline, Run, Worker};
 use sqlx::postgres::PgDatabaseError;
@@ -16,14 +16,14 @@ fn one(name: &str) -> Pipeline<String> {
 }
 
 /// A worker that does nothing by itself.
-async fn engine(pool: &PgPool) -> ByHand {
+async fn engine(pool: &PgPool) -> ManualEngine {
     let worker = Worker::new(pool.clone())
         .register::<(Act, Told)>()
         .queue("*", 100);
-    worker.into_jobs().by_hand().await.unwrap()
+    worker.into_jobs().manual().await.unwrap()
 }
 
-async fn claim(engine: &mut ByHand) -> Vec<Claimed> {
+async fn claim(engine: &mut ManualEngine) -> Vec<Claimed> {
     let slots = Slots {
         free: 100,
         claim: true,
@@ -34,7 +34,7 @@ async fn claim(engine: &mut ByHand) -> Vec<Claimed> {
 }
 
 fn succeeded(jobs: &[Claimed]) -> Vec<::jobs::seams::End> {
-    let end = |job| ByHand::end(job, &Outcome::Success("\"done\"".to_owned()));
+    let end = |job| ManualEngine::end(job, &Outcome::Success("\"done\"".to_owned()));
     jobs.iter().map(end).collect()
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ::jobs::by_hand::{ByHand, Outcome, Slots};
+use ::jobs::manual::{ManualEngine, Outcome, Slots};
 use futures_util::future::join_all;
 use pipeline::{Client, Error, Pipeline, Run, RunStatus, Worker};
 use tests::with_database;
@@ -164,12 +164,12 @@ async fn a_cancel_races_with_a_reopening() {
 async fn a_late_end_of_the_round_before_changes_nothing() {
     with_database(async |db| {
         let client = Client::new(db.pool().clone());
-        let mut hands: Vec<ByHand> = Vec::new();
+        let mut hands: Vec<ManualEngine> = Vec::new();
         for _ in 0..2 {
             let worker = Worker::new(db.pool().clone())
                 .register::<Act>()
                 .queue("*", 1);
-            hands.push(worker.into_jobs().by_hand().await.unwrap());
+            hands.push(worker.into_jobs().manual().await.unwrap());
         }
         let mut hands = hands.into_iter();
         let (mut late, mut quick) = (hands.next().unwrap(), hands.next().unwrap());
@@ -197,10 +197,10 @@ async fn a_late_end_of_the_round_before_changes_nothing() {
                 .claimed
                 .remove(0);
             let failed = Outcome::Fail("Told".to_owned(), "told to fail".to_owned());
-            let end = ByHand::end(&new, &failed);
+            let end = ManualEngine::end(&new, &failed);
             quick.turn(vec![end], Slots::default(), true).await.unwrap();
             assert_eq!(over(&run).await, RunStatus::Halted);
-            let stale = ByHand::end(&old, &Outcome::Success("\"late\"".to_owned()));
+            let stale = ManualEngine::end(&old, &Outcome::Success("\"late\"".to_owned()));
             let (reopened, turn) = tokio::join!(async { run.reopen().force().await }, async {
                 a_moment(round, 3_000).await;
                 turn_until_written(&mut late, vec![stale.clone()], Slots::default()).await
@@ -215,7 +215,7 @@ async fn a_late_end_of_the_round_before_changes_nothing() {
                 .remove(0);
             let turn = late.turn(vec![stale], Slots::default(), true).await;
             assert_eq!(turn.unwrap().stale.len(), 1);
-            let end = ByHand::end(&new, &Outcome::Success("\"new\"".to_owned()));
+            let end = ManualEngine::end(&new, &Outcome::Success("\"new\"".to_owned()));
             quick.turn(vec![end], Slots::default(), true).await.unwrap();
             assert_eq!(over(&run).await, RunStatus::Succeeded);
             assert_eq!(run.output().await.unwrap(), "new");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::jobs::by_hand::{ByHand, Slots, Turn};
+use ::jobs::manual::{ManualEngine, Slots, Turn};
 use ::jobs::seams::End;
 use parking_lot::Mutex;
 use pipeline::jobs::{Context, Job, JobError, Perform};
@@ -213,7 +213,11 @@ impl Running {
 
 /// Sends ends until all of them are written or stale. Those that another transaction keeps from it are sent
 /// again, as a worker does.
-pub(crate) async fn turn_until_written(engine: &mut ByHand, ends: Vec<End>, slots: Slots) -> Turn {
+pub(crate) async fn turn_until_written(
+    engine: &mut ManualEngine,
+    ends: Vec<End>,
+    slots: Slots,
+) -> Turn {
     let mut all = Turn::default();
     let mut left = ends;
     loop {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ::jobs::by_hand::{ByHand, Outcome as How, Slots, Turn};
-use ::jobs::seams::{Claimed, End};
+use ::jobs::manual::{ManualEngine, Outcome as How, Slots, Turn};
+use ::jobs::seams::{AttemptEnd, Claimed};
 use pipeline::graph::spec::Strategy;
 use pipeline::{Graph, Pipeline};
 use tests::Database;
@@ -41,7 +41,7 @@ pub(super) struct Begun {
 /// An end, as both have it.
 #[derive(Clone)]
 pub(super) struct Sent {
-    pub(super) end: End,
+    pub(super) end: AttemptEnd,
     pub(super) event: Event,
     pub(super) run: usize,
     pub(super) no: u32,
@@ -60,7 +60,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub(super) async fn take(&self, hand: &mut ByHand) -> ::jobs::Result<Turn> {
+    pub(super) async fn take(&self, hand: &mut ManualEngine) -> ::jobs::Result<Turn> {
         if self.sent.is_empty() && self.slots.free == 0 {
             return Ok(Turn::default());
         }
@@ -108,7 +108,7 @@ impl<'c> Game<'c> {
     }
 
     /// Says who sends what next.
-    pub(super) fn round(&mut self, mut lost: Vec<End>) -> Vec<Part> {
+    pub(super) fn round(&mut self, mut lost: Vec<AttemptEnd>) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         parts.resize_with(HANDS, Part::default);
         let attempts: Vec<(usize, u32)> = self.running.keys().copied().collect();
@@ -202,7 +202,7 @@ impl<'c> Game<'c> {
         let run_id = RunId(run);
         let rank = self.rank(at, &outcome);
         Sent {
-            end: ByHand::end(&job, &how),
+            end: ManualEngine::end(&job, &how),
             event: Event::Ended {
                 run: run_id,
                 step,
@@ -217,7 +217,7 @@ impl<'c> Game<'c> {
     }
 
     /// The end of the same attempt by whoever takes it over.
-    fn lost(&self, sent: Sent, end: End) -> Sent {
+    fn lost(&self, sent: Sent, end: AttemptEnd) -> Sent {
         let Event::Ended {
             run, step, token, ..
         } = sent.event
@@ -281,8 +281,9 @@ impl<'c> Game<'c> {
             0 | 1 => HashMap::new(),
             _ => self.order(db).await,
         };
-        let is =
-            |end: &End, sent: &Sent| (end.job(), end.token()) == (sent.end.job(), sent.end.token());
+        let is = |end: &AttemptEnd, sent: &Sent| {
+            (end.job(), end.token()) == (sent.end.job(), sent.end.token())
+        };
         for run in 0..self.ids.len() {
             let mut groups: Vec<(i32, Vec<Sent>)> = Vec::new();
             for (part, turn) in parts.iter().zip(turns) {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use ::jobs::by_hand::{ByHand, Outcome as How, Slots};
+use ::jobs::manual::{ManualEngine, Outcome as How, Slots};
 use ::jobs::seams::Claimed;
 use pipeline::graph::spec::{CallbackOn, GraphSpec};
 use pipeline::{Client, Graph, Pipeline, Run, Worker};
@@ -20,7 +20,7 @@ use super::table::{Decide, Work, string};
 pub(super) struct Outside<'a> {
     db: &'a Database,
     client: Client,
-    hand: ByHand,
+    hand: ManualEngine,
     pub(super) seen: Seen,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Outside<'a> {
         Self {
             db,
             client: Client::new(db.pool().clone()),
-            hand: worker.into_jobs().by_hand().await.unwrap(),
+            hand: worker.into_jobs().manual().await.unwrap(),
             seen: Seen::default(),
         }
     }
@@ -105,7 +105,7 @@ impl<'a> Outside<'a> {
                 let attempt = (run.0, step.to_string(), *token);
                 let job = story.attempts.get(&attempt).ok_or("no such attempt")?;
                 let drains = before.status(*run) == RunStatus::Cancelling;
-                let end = ByHand::end(job, &how(outcome, drains));
+                let end = ManualEngine::end(job, &how(outcome, drains));
                 let turn = self.hand.turn(vec![end], Slots::default(), true).await;
                 let turn = turn.map_err(string)?;
                 let refused = matches!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::jobs::by_hand::{ByHand, Turn};
+use ::jobs::manual::{ManualEngine, Turn};
 use ::jobs::{Context, Job, JobError, Perform};
 use futures_util::future::try_join_all;
 use pipeline::{Client, NewRun, Worker};
@@ -38,7 +38,7 @@ known!(Work Decide);
 pub(super) struct Table<'a> {
     pub(super) db: &'a Database,
     client: Client,
-    hands: Vec<ByHand>,
+    hands: Vec<ManualEngine>,
     failed: bool,
     pub(super) seen: Seen,
 }
@@ -65,7 +65,7 @@ impl<'a> Table<'a> {
             let worker = Worker::new(db.pool().clone())
                 .register::<(Work, Decide)>()
                 .queue("*", 1_000);
-            hands.push(worker.into_jobs().by_hand().await.unwrap());
+            hands.push(worker.into_jobs().manual().await.unwrap());
         }
         Self {
             db,
