@@ -1,4 +1,39 @@
+-- Locks the runs that an advance needs, in the order of their ids, and never waits. `held` are runs that
+-- exist and were not locked: another transaction holds them, or a request is to have its turn. Their ends
+-- are deferred. A run in neither list does not exist.
+create function pipeline.lock_for_advance_v1(
+    p_runs bigint[], out locked bigint[], out held bigint[]
+)
+language plpgsql
+set enable_seqscan to off set enable_bitmapscan to off set jit to off
+set plan_cache_mode to force_generic_plan
+as $$
+declare
+    v_now timestamptz := pipeline.now();
+    v_wanted bigint[] := p_runs;
+begin
+    -- Looked up before the lock: a run that is left alone must not be locked for a moment either.
+    select coalesce(array_agg(distinct q.run), '{}') into held
+    from pipeline.requests q where q.run = any (p_runs) and q.turn_until > v_now;
+    if held <> '{}' then
+        v_wanted := array(select unnest(p_runs) except select unnest(held));
+    end if;
+    with mine as (
+        select r.id from pipeline.runs r
+        where r.id = any (v_wanted) order by r.id for no key update skip locked
+    )
+    select coalesce(array_agg(mine.id), '{}') into locked from mine;
+    if cardinality(locked) < cardinality(v_wanted) then
+        v_wanted := array(select unnest(v_wanted) except select unnest(locked));
+        held := held || array(select r.id from pipeline.runs r where r.id = any (v_wanted));
+    end if;
+end $$;
+
 -- Moves runs on. The caller has locked them by a statement of its own, and has ended the attempts.
+--
+-- No statement waits for a lock: every row of `runs` and `steps` that is written belongs to a run that this
+-- transaction has locked, the queue rows that are deleted were locked when their attempts were ended, and
+-- chained runs are locked with SKIP LOCKED. If one of those is held, PB001 is raised (settle_chains_v1).
 --
 -- What an end means for what comes after a step is a number:
 --   0 succeeded  1 halted  2 skipped_by_branch  3 failed, ignored  4 failed  5 skipped  6 cancelled
@@ -47,7 +82,11 @@ begin
             reason = case when e.status <> 'cancelled' then s.reason
                           when e.drain = 'deadline' then 'deadline'
                           else 'cancelled' end,
-            token = e.token, attempt = e.attempt, ran_ms = e.ran, ended_at = v_now,
+            token = e.token, attempt = e.attempt, ended_at = v_now,
+            -- The process counts from before its claim was sent. No step starts before it was enqueued.
+            ran_ms = case when e.ran is not null then
+                least(e.ran, greatest(floor(extract(epoch from v_now - s.enqueued_at) * 1000), 0))::integer
+            end,
             output = case when e.status in ('succeeded', 'halted') then e.output end,
             arm = e.arm,
             error_class = case when not_an_arm then 'NotAnArm' else e.class end,
@@ -98,15 +137,25 @@ begin
     into v_run, v_no, v_graph, v_code, v_arm, v_halting, v_attempt
     from ended;
 
-    -- Deliveries that are over, and those that would be tried again of a step that has ended.
+    -- Deliveries that are over, and those that would be tried again of a step that has ended. A step that
+    -- was stopped keeps the error of the attempt before it, which its queue row still has.
     if 1 = any (p_came) or 3 <= any (p_came) then
-        delete from pipeline.jobs j
-        using unnest(p_ids, p_came) as e (id, came)
-        cross join lateral (
-            select s.status from pipeline.steps s
-            where s.run = pipeline.run_of(e.id) and s.no = pipeline.no_of(e.id) offset 0
-        ) as s
-        where (e.came = 1 or e.came >= 3) and s.status <> 'enqueued' and j.id = e.id;
+        with gone as (
+            delete from pipeline.jobs j
+            using unnest(p_ids, p_came) as e (id, came)
+            cross join lateral (
+                select s.status from pipeline.steps s
+                where s.run = pipeline.run_of(e.id) and s.no = pipeline.no_of(e.id) offset 0
+            ) as s
+            where (e.came = 1 or e.came >= 3) and s.status <> 'enqueued' and j.id = e.id
+            returning j.id, j.error_class, j.error_message
+        )
+        update pipeline.steps s
+        set error_class = gone.error_class, error_message = gone.error_message
+        from gone
+        where gone.error_class is not null
+          and s.run = pipeline.run_of(gone.id) and s.no = pipeline.no_of(gone.id)
+          and s.status = 'cancelled' and s.error_class is null;
     end if;
 
     -- Rules 13 and 14. Of several ends of one run those that halt it come first: that is one of the
@@ -171,6 +220,15 @@ declare
     v_arm integer[] := p_arm;
     v_any boolean := false;     -- some can start by the first upstream that succeeded
     v_next record;
+    -- What the last levels came to. Each level copies what it is appended to, so a long line of steps would
+    -- cost the square of its length: these are kept short and appended to the whole from time to time.
+    c_short constant integer := 256;
+    v_all_run bigint[] := '{}';
+    v_all_no integer[] := '{}';
+    v_all_code smallint[] := '{}';
+    v_go_run bigint[] := '{}';
+    v_go_no integer[] := '{}';
+    v_go_graph bigint[] := '{}';
 begin
     all_run := '{}';
     all_no := '{}';
@@ -195,9 +253,17 @@ begin
             into v_run, v_no, v_graph, v_code
             from left_out;
         end if;
-        all_run := all_run || v_run;
-        all_no := all_no || v_no;
-        all_code := all_code || v_code;
+        v_all_run := v_all_run || v_run;
+        v_all_no := v_all_no || v_no;
+        v_all_code := v_all_code || v_code;
+        if cardinality(v_all_run) >= c_short then
+            all_run := all_run || v_all_run;
+            all_no := all_no || v_all_no;
+            all_code := all_code || v_all_code;
+            v_all_run := '{}';
+            v_all_no := '{}';
+            v_all_code := '{}';
+        end if;
 
         -- The edges that lead away from what has ended; what has no open one left is decided.
         with touched as (
@@ -264,10 +330,18 @@ begin
                coalesce(bool_or(is_any and status = 'enqueued'), false) as any_go
         into v_next from decided;
         if v_next.go_run is not null then
-            go_run := go_run || v_next.go_run;
-            go_no := go_no || v_next.go_no;
-            go_graph := go_graph || v_next.go_graph;
+            v_go_run := v_go_run || v_next.go_run;
+            v_go_no := v_go_no || v_next.go_no;
+            v_go_graph := v_go_graph || v_next.go_graph;
             v_any := v_any or v_next.any_go;
+            if cardinality(v_go_run) >= c_short then
+                go_run := go_run || v_go_run;
+                go_no := go_no || v_go_no;
+                go_graph := go_graph || v_go_graph;
+                v_go_run := '{}';
+                v_go_no := '{}';
+                v_go_graph := '{}';
+            end if;
         end if;
         v_run := v_next.run;
         v_no := v_next.no;
@@ -284,6 +358,12 @@ begin
             where e.code = 0 and s.run = e.run and s.no = e.no;
         end if;
     end loop;
+    all_run := all_run || v_all_run;
+    all_no := all_no || v_all_no;
+    all_code := all_code || v_all_code;
+    go_run := go_run || v_go_run;
+    go_no := go_no || v_go_no;
+    go_graph := go_graph || v_go_graph;
 
     if v_any then
         -- Which came first within one advance nobody knows: the first in the order of the edges, of all
@@ -302,7 +382,9 @@ begin
     end if;
 end $$;
 
--- Enqueues steps. What the worker has offered a slot for starts there at once, as if claimed.
+-- Enqueues steps. What the worker has offered a slot for starts there at once, as if claimed. The most
+-- specific of the worker's patterns takes a queue, and only that one: its name, else the longest prefix.
+-- p_patterns holds also those without a free slot, so that a full line does not spill into a wider one.
 create function pipeline.enqueue_steps_v1(
     p_runs bigint[], p_nos integer[], p_graphs bigint[],
     p_worker bigint, p_patterns text[], p_free integer[], p_floors smallint[], p_kinds text[],
@@ -322,14 +404,15 @@ begin
         cross join lateral (
             select n.* from pipeline.nodes n where n.graph = e.graph and n.no = e.no offset 0
         ) as n
-        cross join lateral (
-            select min(o.line)::integer as line
+        left join lateral (
+            select o.line::integer, o.free, o.floor
             from unnest(p_patterns, p_free, p_floors) with ordinality as o (pattern, free, floor, line)
-            where o.free > 0 and n.delay_ms = 0 and n.priority >= o.floor and n.job = any (p_kinds)
-              and (n.queue = o.pattern
-                   or right(o.pattern, 1) = '*' and starts_with(n.queue, left(o.pattern, -1)))
-              and n.queue <> all (v_paused)
-        ) as offer
+            where n.queue = o.pattern
+               or right(o.pattern, 1) = '*' and starts_with(n.queue, left(o.pattern, -1))
+            order by n.queue = o.pattern desc, length(o.pattern) desc, o.line
+            limit 1
+        ) as offer on offer.free > 0 and n.delay_ms = 0 and n.priority >= offer.floor
+                  and n.job = any (p_kinds) and n.queue <> all (v_paused)
     ), placed as (
         select r.*, r.line is not null
                     and row_number() over (partition by r.line order by r.priority desc, r.id)

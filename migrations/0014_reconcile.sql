@@ -10,6 +10,9 @@ create table pipeline.reconciler (
     at_status pipeline.run_status not null default 'pending',
     at_time   timestamptz         not null default '-infinity',
     at_run    bigint              not null default 0,
+    -- A large run is looked at in parts: which one, and the step from which on it is still to be done.
+    part_run  bigint,
+    part_from integer             not null default 0,
     acted_at  timestamptz,
     found_at  timestamptz,
     worker    bigint,                          -- that acted last
@@ -19,11 +22,15 @@ create table pipeline.reconciler (
 );
 insert into pipeline.reconciler default values;
 
--- What is wrong with live runs, as one snapshot has them. Of a run: `live` its count, `over` nothing is
--- live and it has not ended, `forgotten` all before it has ended and it waits. Of a step: `lost` and `spoiled` its queue row, `undecided` all before it has
--- ended and it waits, `waits` its count. `fact` is the count as the rows have it. Every lookup is kept
--- whole by `offset 0`: a run's steps are read once, however many there are.
-create function pipeline.run_problems_v1(p_runs bigint[]) returns table (
+-- What is wrong with live runs, as one snapshot has them. Of each run it looks at the steps from p_first to
+-- p_last, and at the run itself where p_is_end says that these are its last.
+-- Of a run: `live` its count, `over` nothing is live and it has not ended, `forgotten` all before it has
+-- ended and it waits. Of a step: `lost` and `spoiled` its queue row, `undecided` all before it has ended and
+-- it waits, `waits` its count. `fact` is the count as the rows have it. Every lookup is kept whole by
+-- `offset 0`: a step is read once, however many there are.
+create function pipeline.run_problems_v1(
+    p_runs bigint[], p_first integer[], p_last integer[], p_is_end boolean[]
+) returns table (
     run bigint, no integer, key text, problem text, fact integer, attempt smallint, detail text
 )
 language sql stable
@@ -32,13 +39,14 @@ as $$
            coalesce(j.attempt, (select max(a.attempt) from pipeline.attempts a
                                 where a.job = pipeline.step_id(r.id, s.no)), 0::smallint),
            spoiled.detail
-    from unnest(p_runs) as e (run)
+    from unnest(p_runs, p_first, p_last) as e (run, first, last)
     cross join lateral (
         select r.id, r.graph from pipeline.runs r
         where r.id = e.run and r.status in ('running', 'cancelling') offset 0
     ) as r
     cross join lateral (
-        select s.no from pipeline.steps s where s.run = r.id and s.status = 'enqueued' offset 0
+        select s.no from pipeline.steps s
+        where s.run = r.id and s.no between e.first and e.last and s.status = 'enqueued' offset 0
     ) as s
     cross join lateral (
         select n.key, n.job from pipeline.nodes n
@@ -63,14 +71,14 @@ as $$
            (select n.key from pipeline.nodes n where n.graph = r.graph and n.no = s.no),
            case when open.count = 0 then 'undecided' else 'waits' end, open.count, s.attempt,
            format('it waits for %s', s.waits)
-    from unnest(p_runs) as e (run)
+    from unnest(p_runs, p_first, p_last) as e (run, first, last)
     cross join lateral (
         select r.id, r.graph from pipeline.runs r
         where r.id = e.run and r.status = 'running' offset 0
     ) as r
     cross join lateral (
         select s.no, s.waits, s.attempt from pipeline.steps s
-        where s.run = r.id and s.status = 'pending' offset 0
+        where s.run = r.id and s.no between e.first and e.last and s.status = 'pending' offset 0
     ) as s
     cross join lateral (
         select count(*)::integer
@@ -88,8 +96,8 @@ as $$
     union all
     select r.id, null, null, case when live.count = r.live then 'over' else 'live' end, live.count, null,
            format('it counts %s live steps', r.live)
-    from unnest(p_runs) as e (run)
-    join pipeline.runs r on r.id = e.run and r.status in ('pending', 'running', 'cancelling')
+    from unnest(p_runs, p_is_end) as e (run, is_end)
+    join pipeline.runs r on e.is_end and r.id = e.run and r.status in ('pending', 'running', 'cancelling')
     cross join lateral (
         select count(*)::integer from pipeline.steps s
         where s.run = r.id and s.status in ('pending', 'enqueued', 'waiting')
@@ -98,8 +106,8 @@ as $$
 
     union all
     select r.id, null, null, 'forgotten', null, null, null
-    from unnest(p_runs) as e (run)
-    join pipeline.runs r on r.id = e.run and r.status = 'pending'
+    from unnest(p_runs, p_is_end) as e (run, is_end)
+    join pipeline.runs r on e.is_end and r.id = e.run and r.status = 'pending'
     where not exists (
               select from pipeline.chains c join pipeline.runs up on up.id = c.up
               where c.down = r.id and up.status in ('pending', 'running', 'cancelling')
@@ -107,11 +115,25 @@ as $$
       and not exists (select from pipeline.requests q where q.run = r.id)
 $$;
 
+-- Those of these runs that are not as they must be.
+create function pipeline.suspects_v1(
+    p_runs bigint[], p_first integer[], p_last integer[], p_is_end boolean[]
+) returns bigint[]
+language plpgsql stable
+set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
+set enable_mergejoin to off set jit to off
+as $$
+begin
+    return (select array_agg(distinct p.run order by p.run)
+            from pipeline.run_problems_v1(p_runs, p_first, p_last, p_is_end) as p);
+end $$;
+
 -- Sets right what is still wrong with a run once it is locked. One that somebody else holds is moving: it
 -- is left for the next time. What nobody can run any more has failed, and what follows from that is
--- advance_v1's to say. One run in a transaction: what holds several must not wait for more.
+-- advance_v1's to say. One run in a transaction, and nothing is waited for: a queue row that somebody
+-- holds is left for the next time too.
 create function pipeline.mend_run_v1(
-    p_run bigint, p_worker bigint,
+    p_run bigint, p_worker bigint, p_first integer, p_last integer, p_is_end boolean,
     out problems text[], out queues text[], out over bigint[]
 )
 language plpgsql
@@ -133,8 +155,15 @@ begin
     if not found then
         return;
     end if;
-    for v_found in select * from pipeline.run_problems_v1(array[p_run]) loop
+    for v_found in
+        select * from pipeline.run_problems_v1(array[p_run], array[p_first], array[p_last],
+                                               array[p_is_end])
+    loop
         v_id := pipeline.step_id(p_run, v_found.no);
+        if v_found.problem = 'spoiled' then
+            perform from pipeline.jobs j where j.id = v_id for update skip locked;
+            continue when not found;
+        end if;
         case v_found.problem
             when 'lost' then
                 v_said := format('the queue row of step `%s` (job %s) is gone, and the step had not '
@@ -227,14 +256,41 @@ as $$
     where s.run = p_run and s.no = p_no and s.status = 'pending'
 $$;
 
--- One pass, if it is time and nobody else is at it: looks at the next page of live runs, and says which
--- of them are not as they must be. It locks none. A page holds at most p_limit runs, and ends with the one
--- that makes it p_steps steps.
+-- The part of a run that comes next: from step p_first on, at most so many steps and edges that lead to
+-- them, and one step at least. is_end: these are its last steps.
+create function pipeline.next_part_v1(
+    p_graph bigint, p_first integer, p_units bigint,
+    out last integer, out units bigint, out is_end boolean
+)
+language plpgsql stable
+set enable_seqscan to off set enable_bitmapscan to off set jit to off
+as $$
+begin
+    select max(n.no), sum(1 + n.waits) into last, units
+    from (
+        select n.no, n.waits, sum(1 + n.waits) over (order by n.no) as until
+        from (
+            select n.no, n.waits from pipeline.nodes n
+            where n.graph = p_graph and n.no >= p_first
+            order by n.no limit p_units
+        ) as n
+    ) as n
+    where n.until <= p_units or n.no = p_first;
+    last := coalesce(last, p_first);
+    units := coalesce(units, 1);
+    is_end := not exists (select from pipeline.nodes n where n.graph = p_graph and n.no > last);
+end $$;
+
+-- One pass, if it is time and nobody else is at it: says what is to be looked at next, and moves on at once.
+-- The look itself is the caller's, in a transaction of its own (suspects_v1): if it takes too long or is
+-- refused, the next pass looks at other runs. A pass is at most p_limit runs, and ends with the one that
+-- makes it p_units steps and edges. A run that has more of them is looked at in parts, one in a pass.
 create function pipeline.reconcile_v1(
-    p_worker bigint, p_every_ms bigint, p_limit integer, p_steps bigint,
+    p_worker bigint, p_every_ms bigint, p_limit integer, p_units bigint,
     out passed boolean,         -- whether this call acted
-    out checked integer,        -- runs
-    out suspects bigint[]
+    out checked integer,        -- runs that are looked at to their end
+    -- What is to be looked at: see run_problems_v1.
+    out runs bigint[], out firsts integer[], out lasts integer[], out is_end boolean[]
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -243,11 +299,17 @@ as $$
 declare
     v_now timestamptz := pipeline.now();
     v_self pipeline.reconciler;
-    v_page bigint[];
-    v_statuses pipeline.run_status[];
-    v_times timestamptz[];
+    v_run record;
+    v_part record;
+    v_first integer;
+    v_left bigint := p_units;
+    v_count integer := 0;
 begin
     checked := 0;
+    runs := '{}';
+    firsts := '{}';
+    lasts := '{}';
+    is_end := '{}';
     -- One that is far ahead was set before the clock was put back, or by a worker that looks rarely.
     select * into v_self from pipeline.reconciler r
     where r.next_at <= v_now or r.next_at > v_now + p_every_ms * interval '1 ms'
@@ -258,39 +320,51 @@ begin
     end if;
 
     -- The statuses of live runs come first.
-    with next as (
-        select r.id, r.status, r.created_at, g.size
-        from pipeline.runs r
-        join pipeline.graphs g on g.id = r.graph
-        where r.status <= 'cancelling'
-          and (r.status, r.created_at, r.id) > (v_self.at_status, v_self.at_time, v_self.at_run)
-        order by r.status, r.created_at, r.id
-        limit p_limit
-    ), counted as (
-        select next.*, row_number() over line as place, sum(next.size) over line - next.size as before
-        from next window line as (order by next.status, next.created_at, next.id)
-    )
-    select coalesce(array_agg(c.id order by c.place) filter (where c.before < p_steps), '{}'),
-           array_agg(c.status order by c.place), array_agg(c.created_at order by c.place)
-    into v_page, v_statuses, v_times
-    from counted c;
-    checked := cardinality(v_page);
-    select array_agg(distinct p.run order by p.run) into suspects
-    from pipeline.run_problems_v1(v_page) as p;
+    for v_run in
+        select r.id, r.graph, true as is_rest, r.status, r.created_at from pipeline.runs r
+        where r.id = v_self.part_run and r.status <= 'cancelling'
+        union all
+        (
+            select r.id, r.graph, false, r.status, r.created_at from pipeline.runs r
+            where r.status <= 'cancelling'
+              and (r.status, r.created_at, r.id) > (v_self.at_status, v_self.at_time, v_self.at_run)
+            order by r.status, r.created_at, r.id
+            limit p_limit
+        )
+    loop
+        exit when v_left <= 0;
+        v_first := case when v_run.is_rest then v_self.part_from else 0 end;
+        select * into v_part from pipeline.next_part_v1(v_run.graph, v_first, p_units);
+        v_left := v_left - v_part.units;
+        v_count := v_count + 1;
+        checked := checked + v_part.is_end::integer;
+        runs := runs || v_run.id;
+        firsts := firsts || v_first;
+        lasts := lasts || v_part.last;
+        is_end := is_end || v_part.is_end;
+        if not v_run.is_rest then
+            v_self.at_status := v_run.status;
+            v_self.at_time := v_run.created_at;
+            v_self.at_run := v_run.id;
+        end if;
+        exit when not v_part.is_end;
+    end loop;
 
-    -- After the last page, from the beginning.
-    if checked < p_limit and checked = coalesce(cardinality(v_times), 0) then
+    v_self.part_run := null;
+    v_self.part_from := 0;
+    if v_count > 0 and not is_end[v_count] then
+        v_self.part_run := runs[v_count];
+        v_self.part_from := lasts[v_count] + 1;
+    elsif v_left > 0 and v_count < p_limit then
+        -- After the last one, from the beginning.
         v_self.at_status := 'pending';
         v_self.at_time := '-infinity';
         v_self.at_run := 0;
-    else
-        v_self.at_status := v_statuses[checked];
-        v_self.at_time := v_times[checked];
-        v_self.at_run := v_page[checked];
     end if;
     update pipeline.reconciler r
     set next_at = v_now + p_every_ms * 0.8 * interval '1 ms',
         at_status = v_self.at_status, at_time = v_self.at_time, at_run = v_self.at_run,
+        part_run = v_self.part_run, part_from = v_self.part_from,
         acted_at = v_now, worker = p_worker, passes = r.passes + 1,
         checked = r.checked + reconcile_v1.checked;
 end $$;

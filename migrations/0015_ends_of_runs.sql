@@ -1,11 +1,14 @@
 -- What follows in the transaction in which steps have ended: started work, counted ends, and for runs
--- that are over their callbacks and the runs that are chained to them.
+-- that are over their callbacks and the runs that are chained to them. With p_locked, this transaction has
+-- locked all pending runs that can be reached from them. Else they are locked here, without waiting; if
+-- one is held, PB001 is raised (settle_chains_v1).
 create function pipeline.finish_v1(
     -- steps that have ended, what that means (see advance_v1), and the attempts that ended them
     p_runs bigint[], p_nos integer[], p_codes smallint[], p_attempts smallint[],
     p_go_runs bigint[], p_go_nos integer[], p_go_graphs bigint[],   -- steps that can start
     p_halted bigint[], p_also bigint[],
     p_worker bigint, p_patterns text[], p_free integer[], p_floors smallint[], p_kinds text[],
+    p_locked boolean default false,
     out queues text[], out started bigint[], out tokens bigint[], out over bigint[]
 )
 language plpgsql as $$
@@ -14,8 +17,7 @@ declare
     v_enqueued record;
     v_chain record;
     v_begun record;
-    -- Who asks from outside has locked what there was, and waits for nobody.
-    v_waits boolean := p_worker <> 0;
+    v_locked boolean := p_locked;
 begin
     if p_go_runs <> '{}' then
         v_enqueued := pipeline.enqueue_steps_v1(p_go_runs, p_go_nos, p_go_graphs, p_worker, p_patterns,
@@ -31,8 +33,8 @@ begin
         queues := queues || pipeline.fire_v1(v_over);
         exit when not exists (select from pipeline.chains c where c.up = any (v_over));
         -- Level by level: what is skipped is an upstream that ended otherwise.
-        select c.* into v_chain from pipeline.settle_chains_v1(v_over, v_waits) as c;
-        v_waits := false;
+        select c.* into v_chain from pipeline.settle_chains_v1(v_over, v_locked) as c;
+        v_locked := true;
         v_over := null;
         if v_chain.skipped_run is not null then
             v_over := pipeline.count_ends_v1(
@@ -43,7 +45,7 @@ begin
             over := over || v_over;
         end if;
         if v_chain.ready is not null then
-            select b.* into v_begun from pipeline.begin_v1(v_chain.ready) as b;
+            select b.* into v_begun from pipeline.begin_v1(v_chain.ready, true) as b;
             queues := queues || v_begun.queues;
             over := over || v_begun.over;
         end if;
@@ -68,7 +70,8 @@ begin
                jsonb_build_object(
                    'run', r.id, 'pipeline', r.pipeline, 'status', r.status, 'round', r.round,
                    'deadline_exceeded', r.drain is not distinct from 'deadline',
-                   'failed', pipeline.failed_steps_v1(r.id, r.graph)
+                   'failed', pipeline.steps_with_errors_v1(r.id, r.graph, 'failed'),
+                   'cancelled', pipeline.steps_with_errors_v1(r.id, r.graph, 'cancelled')
                ) as input
         from ended r
         join pipeline.callbacks c on c.graph = r.graph
@@ -89,8 +92,11 @@ begin
     return v_queues;
 end $$;
 
--- The steps of a run that failed, the first hundred.
-create function pipeline.failed_steps_v1(p_run bigint, p_graph bigint) returns jsonb
+-- The steps of a run that ended in this status and have an error, the first hundred. A cancelled step has
+-- one if an attempt of it had failed before the run was cancelled.
+create function pipeline.steps_with_errors_v1(
+    p_run bigint, p_graph bigint, p_status pipeline.step_status
+) returns jsonb
 language plpgsql as $$
 begin
     return coalesce((
@@ -100,7 +106,7 @@ begin
             select n.key, s.no, s.error_class, s.error_message
             from pipeline.steps s
             join pipeline.nodes n on n.graph = p_graph and n.no = s.no
-            where s.run = p_run and s.status = 'failed'
+            where s.run = p_run and s.status = p_status and s.error_class is not null
             order by s.no
             limit 100
         ) as f
@@ -108,38 +114,61 @@ begin
 end $$;
 
 -- Rule 17: of the runs that are chained to these, which can begin now, and which are skipped with all
--- their steps. With p_wait it locks all that can be reached and is pending, in the order of ids and in
--- one statement: the one place where a transaction that holds runs waits for others. That is safe,
--- because whoever else locks several never waits while it holds some, and what is pending here cannot be
--- running elsewhere before the runs that we hold have ended.
+-- their steps. Without p_locked, first locks every pending run that can be reached from these. It never
+-- waits: if another transaction holds one of them, PB001 is raised, and its DETAIL lists those of p_ended
+-- that lead to a held run, separated by commas. The caller defers these and tries the others again.
+--
+-- A run that was chained, or opened again, after this transaction had looked may be held as well. It is
+-- left out here, because it has a request (kind `chain`), which sees how these runs have ended.
 create function pipeline.settle_chains_v1(
-    p_ended bigint[], p_wait boolean, out skipped_run bigint[], out skipped_no integer[], out ready bigint[]
+    p_ended bigint[], p_locked boolean,
+    out skipped_run bigint[], out skipped_no integer[], out ready bigint[]
 )
 language plpgsql as $$
 declare
     v_now timestamptz := pipeline.now();
     v_reached bigint[];
+    v_mine bigint[];
+    v_held bigint[];
     v_skipped bigint[];
 begin
-    if p_wait then
-        v_reached := pipeline.reach_v1(p_ended);
-        perform from pipeline.runs r
-        where r.id = any (v_reached) and r.status = 'pending' order by r.id for no key update;
+    v_reached := case when p_locked
+        then array(select distinct c.down from pipeline.chains c where c.up = any (p_ended))
+        else pipeline.reach_v1(p_ended) end;
+    with mine as (
+        select r.id from pipeline.runs r
+        where r.id = any (v_reached) and r.status = 'pending'
+        order by r.id for no key update skip locked
+    )
+    select coalesce(array_agg(mine.id), '{}') into v_mine from mine;
+    if not p_locked and cardinality(v_mine) < cardinality(v_reached) then
+        v_reached := array(select unnest(v_reached) except select unnest(v_mine));
+        select array_agg(r.id) into v_held from pipeline.runs r
+        where r.id = any (v_reached) and r.status = 'pending';
+        if v_held is not null then
+            raise exception using
+                errcode = 'PB001',
+                message = format('another transaction holds run %s, which waits in a chain behind a run that '
+                                 'ends now; nothing was written: try again later', v_held[1]),
+                detail = (
+                    select string_agg(e.id::text, ',' order by e.id) from unnest(p_ended) as e (id)
+                    where pipeline.reach_v1(array[e.id]) && v_held
+                );
+        end if;
     end if;
-    -- Another may have been chained meanwhile; it is not waited for.
-    perform from pipeline.runs r
-    join pipeline.chains c on c.down = r.id
-    where c.up = any (p_ended) and r.status = 'pending' for no key update of r nowait;
 
     select array_agg(d.id) filter (where d.otherwise),
            array_agg(d.id) filter (where d.succeeded)
     into v_skipped, ready
     from (
-        -- One that somebody has deleted will not succeed.
+        -- A run before it that does not exist any more will not succeed.
         select r.id, bool_or(up.id is null
                              or up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
                bool_and(up.status = 'succeeded') as succeeded
-        from (select distinct c.down from pipeline.chains c where c.up = any (p_ended)) as touched
+        from (
+            select c.down from pipeline.chains c where c.up = any (p_ended)
+            intersect select unnest(v_mine)
+        ) as touched
         join pipeline.runs r on r.id = touched.down and r.status = 'pending'
         join pipeline.chains c on c.down = r.id
         left join pipeline.runs up on up.id = c.up
@@ -171,9 +200,10 @@ begin
 end $$;
 
 -- Begins a round of runs whose time has come: what comes after nothing starts, and what comes after
--- steps that have ended in an earlier round is decided. The caller has locked them.
+-- steps that have ended in an earlier round is decided. The caller has locked them; p_locked is for
+-- finish_v1.
 create function pipeline.begin_v1(
-    p_runs bigint[], out queues text[], out over bigint[]
+    p_runs bigint[], p_locked boolean default false, out queues text[], out over bigint[]
 )
 language plpgsql as $$
 declare
@@ -225,7 +255,7 @@ begin
     if v_spread.run = '{}' then
         select f.queues, f.over into queues, over
         from pipeline.finish_v1('{}', '{}', '{}', '{}', v_first.run, v_first.no, v_first.graph, null, p_runs, 0,
-                                '{}', '{}', '{}', '{}') as f;
+                                '{}', '{}', '{}', '{}', p_locked) as f;
         return;
     end if;
     declare
@@ -241,6 +271,6 @@ begin
                                 v_next.all_code[v_given + 1:], '{}',
                                 v_first.run || v_next.go_run, v_first.no || v_next.go_no,
                                 v_first.graph || v_next.go_graph, null, p_runs, 0, '{}', '{}', '{}',
-                                '{}') as f;
+                                '{}', p_locked) as f;
     end;
 end $$;

@@ -1,16 +1,18 @@
--- What is asked of a run from outside. Whoever asks locks the run, and with it all that may change
--- because of it, without waiting: if somebody else holds one of them, it lets go and tries again.
+-- Changes that are asked of a run from outside: cancel, reopen, deadlines, chains. Each locks the run, and
+-- with it the chained runs that may change because of it, without waiting: if another transaction holds one
+-- of them, it releases what it has and tries again later. Requests and their turns are in decision 7.
 
--- Locks runs and what is chained to them and has not begun. False where somebody else holds one.
-create function pipeline.lock_runs_v1(p_runs bigint[]) returns boolean
+-- Locks runs, and the runs that are chained to them and have not begun. `held` are those that another
+-- transaction holds; `locked` is whether there are none.
+create function pipeline.lock_runs_v1(p_runs bigint[], out locked boolean, out held bigint[])
 language plpgsql
 set enable_seqscan to off set jit to off
 as $$
 declare
     v_wanted bigint[];
-    v_locked bigint;
+    v_mine bigint[];
 begin
-    select array_agg(r.id) into v_wanted
+    select coalesce(array_agg(r.id), '{}') into v_wanted
     from (
         select e.id from unnest(p_runs) as e (id)
         union select e.id from unnest(pipeline.reach_v1(p_runs)) as e (id)
@@ -19,12 +21,13 @@ begin
         select r.id from pipeline.runs r
         where r.id = e.id and (r.status in ('pending', 'skipped') or e.id = any (p_runs)) offset 0
     ) as r;
-    with locked as (
-        select from pipeline.runs r where r.id = any (v_wanted)
+    with mine as (
+        select r.id from pipeline.runs r where r.id = any (v_wanted)
         order by r.id for no key update skip locked
     )
-    select count(*) into v_locked from locked;
-    return v_locked >= coalesce(cardinality(v_wanted), 0);
+    select coalesce(array_agg(mine.id), '{}') into v_mine from mine;
+    locked := cardinality(v_mine) >= cardinality(v_wanted);
+    held := array(select unnest(v_wanted) except select unnest(v_mine));
 end $$;
 
 -- Rule 18: cancels a run that the caller has locked, or drains it because its deadline has passed.
@@ -41,11 +44,10 @@ as $$
 declare
     v_now timestamptz := pipeline.now();
     v_run pipeline.runs;
-    v_reason pipeline.step_reason := case p_drain when 'deadline' then 'deadline' else 'cancelled' end;
-    v_ended record;
+    v_withdrawn record;
 begin
     select * into v_run from pipeline.runs where id = p_run;
-    if v_run.status in ('cancelling', 'cancelled') then
+    if not found or v_run.status in ('cancelling', 'cancelled') then
         return;
     elsif v_run.status not in ('pending', 'running')
           or p_drain = 'deadline' and (v_run.status <> 'running' or v_run.deadline_at is null
@@ -63,41 +65,110 @@ begin
         insert into pipeline.events (run, no, at, status)
         values (p_run, v_run.events + 1, v_now, 'cancelling');
     end if;
-    -- What no worker has taken. One that is being claimed at this moment is waited for, and runs.
-    with queued as (
-        select pipeline.step_id(s.run, s.no) as id from pipeline.steps s
-        where s.run = p_run and s.status = 'enqueued'
+    v_withdrawn := pipeline.withdraw_v1(p_run);
+    queues := v_withdrawn.queues;
+    over := v_withdrawn.over;
+    asked := v_withdrawn.asked;
+    if v_withdrawn.is_left then
+        insert into pipeline.requests (id, run, created_at, next_at, kind)
+        values (nextval('pipeline.ids'), p_run, v_now, v_now, 'withdraw');
+    end if;
+end $$;
+
+-- Cancels the steps of a run that is being drained, and that the caller has locked, which no worker has
+-- taken. A queue row that another transaction holds is not waited for: it is being claimed, and its step
+-- is refused when it starts, or somebody else holds it. `is_left` says that there is such a row.
+create function pipeline.withdraw_v1(
+    p_run bigint, out queues text[], out over bigint[], out asked bigint[], out is_left boolean
+)
+language plpgsql
+set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
+set enable_mergejoin to off set jit to off
+as $$
+declare
+    v_now timestamptz := pipeline.now();
+    v_reason pipeline.step_reason;
+    v_ended record;
+begin
+    select case r.drain when 'deadline' then 'deadline' else 'cancelled' end into v_reason
+    from pipeline.runs r where r.id = p_run;
+    with free as (
+        select j.id from pipeline.steps s
+        join pipeline.jobs j on j.id = pipeline.step_id(s.run, s.no)
+        where s.run = p_run and s.status = 'enqueued' and j.status in ('later', 'ready')
+        for update of j skip locked
     ), withdrawn as (
-        delete from pipeline.jobs j using queued q
-        where j.id = q.id and j.status in ('later', 'ready')
-        returning j.id
+        delete from pipeline.jobs j using free where j.id = free.id
+        returning j.id, j.attempt, j.error_class, j.error_message
     ), ended as (
+        -- It may have waited for its next attempt: it keeps those that it had, and the last error.
+        update pipeline.steps s
+        set status = 'cancelled', ended_at = v_now, reason = v_reason, cause = null,
+            attempt = w.attempt, error_class = w.error_class, error_message = w.error_message
+        from withdrawn w
+        where s.run = p_run and s.no = pipeline.no_of(w.id)
+        returning s.no, s.attempt
+    ), waiting as (
         update pipeline.steps s
         set status = 'cancelled', ended_at = v_now, reason = v_reason, cause = null
-        where s.run = p_run
-          and (s.status in ('pending', 'waiting')
-               or s.status = 'enqueued'
-                  and pipeline.step_id(s.run, s.no) in (select w.id from withdrawn w))
-        returning s.run, s.no
+        where s.run = p_run and s.status in ('pending', 'waiting')
+        returning s.no
     )
-    select coalesce(array_agg(run), '{}') as run, coalesce(array_agg(no), '{}') as no
-    into v_ended from ended;
-    select array_agg(j.id) into asked from pipeline.steps s
+    select coalesce(array_agg(e.no), '{}') as no, coalesce(array_agg(e.attempt), '{}') as attempt
+    into v_ended
+    from (
+        select ended.no, nullif(ended.attempt, 0) as attempt from ended
+        union all select waiting.no, null from waiting
+    ) as e;
+    select array_agg(j.id), coalesce(bool_or(j.status in ('later', 'ready')), false)
+    into asked, is_left
+    from pipeline.steps s
     join pipeline.jobs j on j.id = pipeline.step_id(s.run, s.no)
     where s.run = p_run and s.status = 'enqueued';
     select f.queues, f.over into queues, over
-    from pipeline.finish_v1(v_ended.run, v_ended.no,
-                            array_fill(6::smallint, array[cardinality(v_ended.run)]), '{}', '{}', '{}',
-                            '{}', null, array[p_run], 0, '{}', '{}', '{}', '{}') as f;
+    from pipeline.finish_v1(array_fill(p_run, array[cardinality(v_ended.no)]), v_ended.no,
+                            array_fill(6::smallint, array[cardinality(v_ended.no)]), v_ended.attempt,
+                            '{}', '{}', '{}', null, array[p_run], 0, '{}', '{}', '{}', '{}') as f;
+end $$;
+
+-- Rule 18, for a client: cancels a run at once if its runs can be locked now. Else leaves a request, whose
+-- turn begins, and which this client takes up (take_up_v1). `is_missing`: there is no such run.
+create function pipeline.ask_cancel_v1(
+    p_run bigint, out is_missing boolean, out request bigint,
+    out refused text, out queues text[], out over bigint[]
+)
+language plpgsql
+set enable_seqscan to off set jit to off
+as $$
+declare
+    v_now timestamptz := pipeline.now();
+    v_cancelled record;
+begin
+    is_missing := not exists (select from pipeline.runs r where r.id = p_run);
+    if is_missing then
+        return;
+    elsif (select l.locked from pipeline.lock_runs_v1(array[p_run]) as l) then
+        v_cancelled := pipeline.cancel_v1(p_run, 'cancel');
+        refused := v_cancelled.refused;
+        queues := v_cancelled.queues;
+        over := v_cancelled.over;
+    else
+        request := nextval('pipeline.ids');
+        insert into pipeline.requests (id, run, created_at, next_at, turn_until, kind)
+        values (request, p_run, v_now, v_now + interval '2 s', v_now + interval '2 s', 'cancel');
+    end if;
 end $$;
 
 -- Rule 19: opens a run again that the caller has locked. Failed, skipped and cancelled steps go back
 -- to pending, ignored failures only where they are named; what has an output keeps it. Runs that were
 -- skipped because of it become pending again. `refused` is its status where it cannot be reopened.
--- Of what is left pending, a run before it may be ending at this moment, and who ends it does not see
--- this: a request has it looked at once more.
+--
+-- The runs before it are not locked: one of them may be busy, and a reopening would wait for it. A run
+-- that succeeded never changes again. If not all of them did, the run is left pending with a request, which
+-- looks at them under their locks; `left_pending` are all runs that are left so.
 create function pipeline.reopen_v1(
-    p_run bigint, p_named text[], out refused text, out queues text[], out over bigint[]
+    p_run bigint, p_named text[],
+    out refused text, out queues text[], out over bigint[], out left_pending bigint[]
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -105,7 +176,6 @@ set enable_mergejoin to off set jit to off
 as $$
 declare
     v_run pipeline.runs;
-    v_blocked boolean;
     v_next bigint[];
     v_level bigint[];
     v_opened bigint[] := array[p_run];
@@ -115,12 +185,9 @@ begin
         refused := v_run.status;
         return;
     end if;
-    v_blocked := exists (
-        select from pipeline.chains c join pipeline.runs up on up.id = c.up
-        where c.down = p_run and up.status <> 'succeeded'
-    );
     perform pipeline.reset_v1(array[p_run], coalesce(p_named, '{}'));
-    -- From run to run: one that was skipped is pending again when nothing before it stands in its way.
+    -- From run to run: one that was skipped is pending again when nothing before it stands in its way. An
+    -- edge whose upstream was pruned stays while that upstream stands in the way.
     v_level := array[p_run];
     loop
         select array_agg(distinct r.id) into v_next
@@ -128,23 +195,30 @@ begin
         join pipeline.runs r on r.id = c.down and r.status = 'skipped'
         where c.up = any (v_level)
           and not exists (
-              select from pipeline.chains other join pipeline.runs up on up.id = other.up
-              where other.down = r.id and up.status in ('failed', 'halted', 'cancelled', 'skipped')
+              select from pipeline.chains other left join pipeline.runs up on up.id = other.up
+              where other.down = r.id
+                and (up.id is null or up.status in ('failed', 'halted', 'cancelled', 'skipped'))
           );
         exit when v_next is null;
         perform pipeline.reset_v1(v_next, '{}');
         v_opened := v_opened || v_next;
         v_level := v_next;
     end loop;
-    if v_blocked then
-        select s.queues, s.over into queues, over from pipeline.settle_run_v1(p_run) as s;
-    else
+    if not exists (
+        select from pipeline.chains c left join pipeline.runs up on up.id = c.up
+        where c.down = p_run and up.status is distinct from 'succeeded'
+    ) then
         select b.queues, b.over into queues, over from pipeline.begin_v1(array[p_run]) as b;
     end if;
-    insert into pipeline.requests (id, run, created_at, kind)
-    select nextval('pipeline.ids'), r.id, pipeline.now(), 'chain' from pipeline.runs r
-    where r.id = any (v_opened) and r.status = 'pending';
-    if found then
+    with left_pending as (
+        insert into pipeline.requests (id, run, created_at, next_at, kind)
+        select nextval('pipeline.ids'), r.id, pipeline.now(), pipeline.now(), 'chain'
+        from pipeline.runs r
+        where r.id = any (v_opened) and r.status = 'pending'
+        returning run
+    )
+    select array_agg(l.run) into left_pending from left_pending l;
+    if left_pending is not null then
         perform pg_notify('pipeline_requests', '');
     end if;
 end $$;
@@ -222,80 +296,192 @@ begin
     end if;
 end $$;
 
--- Rule 6: takes up a request, if its runs can be locked now. One in a transaction.
+-- Rule 6: takes up a request, if its runs can be locked now. One in a transaction. `state` is
+--   done  this call has done it, or found that it cannot be done any more (`refused`)
+--   held  another transaction holds a run that it needs, or the request: try again after `wait_ms`
+--   gone  there is no such request: it was taken up by somebody else
+-- p_is_own: the caller is the client that left it, and tells its user of a refusal. Else an event does.
 create function pipeline.take_up_v1(
-    p_id bigint, out queues text[], out over bigint[], out asked bigint[]
+    p_id bigint, p_is_own boolean,
+    out state text, out refused text, out queues text[], out over bigint[], out asked bigint[],
+    out wait_ms bigint
 )
-language plpgsql as $$
+language plpgsql
+set enable_seqscan to off set jit to off
+as $$
 declare
+    v_now timestamptz := pipeline.now();
     v_request pipeline.requests;
-    v_refused text;
-    v_ups bigint[];
+    v_runs bigint[];
+    v_locked boolean := false;
+    v_held bigint[] := '{}';
+    v_left boolean := false;
 begin
     select * into v_request from pipeline.requests q where q.id = p_id for update skip locked;
     if not found then
+        state := case when exists (select from pipeline.requests q where q.id = p_id)
+                      then 'held' else 'gone' end;
         return;
     end if;
+    v_runs := array[v_request.run];
     if v_request.kind = 'chain' then
-        select array_agg(c.up) into v_ups from pipeline.chains c where c.down = v_request.run;
-        if not pipeline.lock_runs_v1(array[v_request.run] || v_ups) then
-            return;
-        end if;
-        select s.queues, s.over into queues, over from pipeline.settle_run_v1(v_request.run) as s;
-    else
-        if not pipeline.lock_runs_v1(array[v_request.run]) then
-            return;
-        end if;
-        select c.refused, c.queues, c.over, c.asked into v_refused, queues, over, asked
-        from pipeline.cancel_v1(v_request.run, 'cancel') as c;
-        if v_refused is not null then
-            -- It had ended before anybody could cancel it; it says so.
-            with told as (
-                update pipeline.runs r set events = r.events + 1
-                where r.id = v_request.run and r.history > 0
-                returning r.id, r.events
-            )
-            insert into pipeline.events (run, no, at, status)
-            select told.id, told.events, pipeline.now(), 'cancel_came_too_late' from told;
-        end if;
+        v_runs := v_runs || array(select c.up from pipeline.chains c where c.down = v_request.run);
+    end if;
+    -- A chain only looks at the runs before it: it takes nobody's turn.
+    if v_request.kind <> 'chain' or not exists (
+        select from pipeline.requests q where q.run = any (v_runs) and q.turn_until > v_now
+    ) then
+        select l.locked, l.held into v_locked, v_held from pipeline.lock_runs_v1(v_runs) as l;
+    end if;
+    if not v_locked then
+        state := 'held';
+        -- A turn only where the run itself is held: where a run behind it is, its steps may go on.
+        wait_ms := pipeline.put_off_v1(
+            p_id, p_is_own, false,
+            v_request.kind in ('cancel', 'deadline') and v_request.run = any (v_held)
+        );
+        return;
+    end if;
+    state := 'done';
+
+    case v_request.kind
+        when 'chain' then
+            select s.queues, s.over into queues, over from pipeline.settle_run_v1(v_request.run) as s;
+        when 'withdraw' then
+            if exists (select from pipeline.runs r
+                       where r.id = v_request.run and r.status = 'cancelling') then
+                select w.queues, w.over, w.asked, w.is_left into queues, over, asked, v_left
+                from pipeline.withdraw_v1(v_request.run) as w;
+            end if;
+        else
+            select c.refused, c.queues, c.over, c.asked into refused, queues, over, asked
+            from pipeline.cancel_v1(v_request.run, v_request.kind::pipeline.drain) as c;
+    end case;
+    if v_left then
+        state := 'held';
+        wait_ms := pipeline.put_off_v1(p_id, p_is_own, false, false);
+        return;
+    end if;
+    if refused is not null and v_request.kind = 'cancel' and not p_is_own then
+        -- It had ended before anybody could cancel it; it says so.
+        with told as (
+            update pipeline.runs r set events = r.events + 1
+            where r.id = v_request.run and r.history > 0
+            returning r.id, r.events
+        )
+        insert into pipeline.events (run, no, at, status)
+        select told.id, told.events, v_now, 'cancel_came_too_late' from told;
     end if;
     delete from pipeline.requests q where q.id = p_id;
 end $$;
 
--- Jobs of this worker that belong to runs which are being cancelled: they are to stop.
-create function pipeline.to_stop_v1(p_worker bigint) returns bigint[]
+-- Puts a request off. Returns for how many milliseconds.
+--   held     for a quarter of its age, between 10 ms and a second, so that it hits the moment in which the
+--            run is free; as long as its own client tries, no worker does. With p_turn, advances leave the
+--            run alone for the next two seconds: whoever held it has let go by then.
+--   refused  by the database: for its age, between a second and ten minutes. It is never dropped: the
+--            cause may be repaired, and a cancel that was accepted must not be lost. It has no turn.
+create function pipeline.put_off_v1(
+    p_id bigint, p_is_own boolean, p_is_refused boolean, p_turn boolean
+) returns bigint
 language plpgsql
 set enable_seqscan to off
+as $$
+declare
+    v_now timestamptz := pipeline.now();
+    v_wait interval;
+begin
+    select case when p_is_refused
+                then least(greatest(v_now - q.created_at, interval '1 s'), interval '10 min')
+                else least(greatest((v_now - q.created_at) / 4, interval '10 ms'), interval '1 s') end
+    into v_wait
+    from pipeline.requests q where q.id = p_id for update skip locked;
+    update pipeline.requests q
+    set next_at = v_now + case when p_is_own then interval '2 s' else v_wait end,
+        turn_until = case when p_is_refused then '-infinity' when p_turn then v_now + interval '2 s'
+                          else q.turn_until end
+    where q.id = p_id and v_wait is not null;
+    return ceil(extract(epoch from v_wait) * 1000);
+end $$;
+
+-- Jobs of this worker that belong to runs which are being cancelled: they are to stop. It reads the running
+-- jobs of these runs, which lie side by side, and not their steps, of which there may be 100,000.
+create function pipeline.to_stop_v1(p_worker bigint) returns bigint[]
+language plpgsql
+set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
+set enable_mergejoin to off
 as $$
 begin
     return (
         select array_agg(j.id)
         from pipeline.runs r
-        join pipeline.steps s on s.run = r.id and s.status = 'enqueued'
-        join pipeline.jobs j on j.id = pipeline.step_id(s.run, s.no)
-        where r.status = 'cancelling' and j.status = 'running' and j.worker = p_worker
+        cross join lateral (
+            select j.id, j.worker from pipeline.jobs j
+            where j.id >= pipeline.step_id(r.id, 0) and j.id < pipeline.step_id(r.id + 1, 0)
+              and j.status = 'running' offset 0
+        ) as j
+        where r.status = 'cancelling' and j.worker = p_worker and j.id % 2 = 0
     );
 end $$;
 
--- What a worker has to see to besides its jobs, in one look: whether anything is requested, which
--- deadlines have passed, and which of its jobs are to stop.
+-- What a worker has to see to besides its jobs, in one look that writes nothing: which of its jobs are to
+-- stop, whether a deadline has passed of which there is no request yet, and whether requests are due.
 create function pipeline.errands_v1(
-    p_worker bigint, out requested boolean, out overdue bigint[], out stop bigint[]
+    p_worker bigint, out stop bigint[], out is_overdue boolean, out is_requested boolean
 )
 language plpgsql
-set enable_seqscan to off
+set enable_seqscan to off set enable_bitmapscan to off
 as $$
 begin
-    requested := exists (select from pipeline.requests);
-    select array_agg(due.id) into overdue from (
-        select r.id from pipeline.runs r
-        where r.deadline_at <= pipeline.now() and r.deadline_at is not null and r.status = 'running'
-        order by r.deadline_at limit 100
-    ) as due;
-    if exists (select from pipeline.runs r where r.status = 'cancelling') then
-        stop := pipeline.to_stop_v1(p_worker);
-    end if;
+    stop := pipeline.to_stop_v1(p_worker);
+    is_overdue := exists (select from pipeline.overdue_runs_v1(1));
+    is_requested := exists (select from pipeline.requests q
+                            where q.kind <> 'deadline' and q.next_at <= pipeline.now())
+                 or exists (select from pipeline.requests q
+                            where q.kind = 'deadline' and q.next_at <= pipeline.now());
 end $$;
+
+-- Runs whose deadline has passed, and of which there is no request yet: those that are held or refused do
+-- not stand in front of the others.
+create function pipeline.overdue_runs_v1(p_limit integer) returns setof bigint
+language sql stable
+set enable_seqscan to off
+as $$
+    select r.id from pipeline.runs r
+    where r.deadline_at <= pipeline.now() and r.deadline_at is not null and r.status = 'running'
+      and not exists (select from pipeline.requests q where q.run = r.id and q.kind = 'deadline')
+    order by r.deadline_at
+    limit p_limit
+$$;
+
+-- Leaves a request for each run whose deadline has passed.
+create function pipeline.request_deadlines_v1(p_limit integer) returns void
+language sql
+as $$
+    insert into pipeline.requests (id, run, created_at, next_at, kind)
+    select nextval('pipeline.ids'), overdue.run, pipeline.now(), pipeline.now(), 'deadline'
+    from pipeline.overdue_runs_v1(p_limit) as overdue (run)
+    on conflict do nothing
+$$;
+
+-- Requests that a worker may try now, deadlines first; of each sort those that wait longest.
+create function pipeline.due_requests_v1(p_limit integer)
+returns table (id bigint, run bigint, kind text)
+language sql stable
+set enable_seqscan to off
+as $$
+    (
+        select q.id, q.run, q.kind from pipeline.requests q
+        where q.kind = 'deadline' and q.next_at <= pipeline.now()
+        order by q.next_at, q.id limit p_limit
+    )
+    union all
+    (
+        select q.id, q.run, q.kind from pipeline.requests q
+        where q.kind <> 'deadline' and q.next_at <= pipeline.now()
+        order by q.next_at, q.id limit p_limit
+    )
+$$;
 
 -- Job types that a reopened run would need and no live worker knows in the version it was declared
 -- with: `name` or `name (version 2)`.

@@ -163,6 +163,17 @@ where (s.ended_at is not null) <> (s.status not in ('pending', 'enqueued', 'wait
    or s.status = 'enqueued' and s.enqueued_at is null
 
 union all
+select format('step %s of run %s started before it was enqueued', s.no, s.run), to_jsonb(s)
+from pipeline.steps s
+where s.ended_at - s.ran_ms * interval '1 ms' < s.enqueued_at
+
+union all
+-- A request has its turn for two seconds at a time.
+select format('request %s keeps run %s from going on for too long', q.id, q.run), to_jsonb(q)
+from pipeline.requests q
+where q.turn_until > pipeline.now() + interval '3 s'
+
+union all
 -- Rule 3: the ended step keeps the token. What the coordinator resolves has none.
 select format('step %s of run %s is %s by token %s', s.no, s.run, s.status, s.token), to_jsonb(s)
 from pipeline.steps s

@@ -6,54 +6,149 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use jobs::seams::Notification;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+use tokio::time::Instant;
 
 use super::Run;
 use super::send::copy;
-use crate::coordinator::{REQUESTS, is_in_the_way, news};
-use crate::{Error, Result};
+use crate::coordinator::{REQUESTS, is_in_the_way, news, take_up_chains};
+use crate::{Error, Result, RunStatus};
 
-/// How long it is tried to lock a run that others hold.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a run that others hold is waited for.
+const HELD_TIMEOUT: Duration = Duration::from_secs(30);
+/// The first pause before a held run is tried again, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+
+/// Pauses between tries, until it has taken too long.
+struct Tries {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Tries {
+    fn new() -> Self {
+        Self {
+            until: Instant::now() + HELD_TIMEOUT,
+            pause: PAUSE.0,
+        }
+    }
+
+    /// Waits a little longer each time. False when it has taken too long.
+    async fn wait(&mut self) -> bool {
+        if Instant::now() >= self.until {
+            return false;
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(PAUSE.1);
+        true
+    }
+}
 
 impl<O> Run<O> {
     /// Cancels the run: what has not started never will, what runs is asked to stop
     /// ([`Context::cancelled`](jobs::Context::cancelled)), and no attempt is followed by another. The
     /// run is `cancelling` until the last of them has ended. Cancelling twice is fine.
     ///
+    /// If other transactions hold the run, the cancel is stored as a request, and no worker moves the run on
+    /// until the request has had its turn. If this future is dropped then, a worker takes the request up.
+    ///
     /// # Errors
     ///
-    /// [`Error::NoRun`]; [`Error::RunEnded`], which names its status.
+    /// [`Error::NoRun`]; [`Error::RunEnded`], which names its status; [`Error::Busy`] when another
+    /// transaction held the run for thirty seconds: then the run is not cancelled.
     pub async fn cancel(&self) -> Result<()> {
-        loop {
-            match self.try_cancel().await {
-                Err(Error::Database(error)) if is_in_the_way(&error) => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-                outcome => return outcome,
+        let mut tries = Tries::new();
+        let asked = loop {
+            let asked = sqlx::query_file!("src/sql/ask_cancel.sql", self.id())
+                .fetch_one(self.client().pool())
+                .await;
+            match asked {
+                Err(error) if is_in_the_way(&error) => {}
+                asked => break asked?,
+            }
+            if !tries.wait().await {
+                return Err(Error::Busy { run: self.id() });
+            }
+        };
+        if asked.is_missing {
+            return Err(Error::NoRun(self.id()));
+        }
+        match asked.request {
+            Some(request) => self.take_up_cancel(request, &mut tries).await,
+            None => {
+                self.cancelled(asked.refused, asked.queues, asked.over)
+                    .await
             }
         }
     }
 
-    async fn try_cancel(&self) -> Result<()> {
-        let mut tx = self.lock(false).await?;
-        let row = sqlx::query!(
-            "select refused, queues, over from pipeline.cancel_v1($1, 'cancel')",
-            self.id()
-        )
-        .fetch_one(&mut *tx)
-        .await?;
-        tx.commit().await?;
-        if let Some(status) = row.refused {
-            return Err(Error::RunEnded {
-                run: self.id(),
-                status: status.parse().map_err(sqlx::Error::from)?,
-                asked: "cancelled",
-                remedy: "only a run that has not ended can be",
-            });
+    /// Takes up this client's own request, as soon as the run can be locked.
+    async fn take_up_cancel(&self, request: i64, tries: &mut Tries) -> Result<()> {
+        let pool = self.client().pool();
+        loop {
+            let taken = sqlx::query_file!("src/sql/take_up.sql", request, true)
+                .fetch_one(pool)
+                .await;
+            match taken {
+                Ok(row) if row.state == "done" => {
+                    return self.cancelled(row.refused, row.queues, row.over).await;
+                }
+                Ok(row) if row.state == "gone" => return self.cancelled_by_a_worker().await,
+                Ok(_) => {}
+                Err(error) if is_in_the_way(&error) => {}
+                Err(error) => {
+                    self.withdraw(request).await?;
+                    return Err(error.into());
+                }
+            }
+            if !tries.wait().await {
+                return if self.withdraw(request).await? {
+                    Err(Error::Busy { run: self.id() })
+                } else {
+                    self.cancelled_by_a_worker().await
+                };
+            }
         }
-        let (queues, over) = (row.queues.unwrap_or_default(), row.over.unwrap_or_default());
+    }
+
+    /// Deletes this client's request. False if a worker has taken it up.
+    async fn withdraw(&self, request: i64) -> Result<bool> {
+        let deleted = sqlx::query!("delete from pipeline.requests where id = $1", request)
+            .execute(self.client().pool())
+            .await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
+    /// What a cancel came to in this call.
+    async fn cancelled(
+        &self,
+        refused: Option<String>,
+        queues: Option<Vec<String>>,
+        over: Option<Vec<i64>>,
+    ) -> Result<()> {
+        if let Some(status) = refused {
+            return Err(self.not_cancelled(status.parse().map_err(sqlx::Error::from)?));
+        }
+        let (queues, over) = (queues.unwrap_or_default(), over.unwrap_or_default());
         self.tell(&queues, &over, true).await;
         Ok(())
+    }
+
+    /// What a cancel came to that a worker has taken up: a run that had ended before says so.
+    async fn cancelled_by_a_worker(&self) -> Result<()> {
+        let status = self.client().status(self.id()).await?;
+        if status.is_ended() && status != RunStatus::Cancelled {
+            return Err(self.not_cancelled(status));
+        }
+        Ok(())
+    }
+
+    fn not_cancelled(&self, status: RunStatus) -> Error {
+        Error::RunEnded {
+            run: self.id(),
+            status,
+            asked: "cancelled",
+            remedy: "only a run that has not ended can be",
+        }
     }
 
     /// The same from a transaction of yours, when it is committed: a worker takes it up then. Of a run
@@ -98,29 +193,29 @@ impl<O> Run<O> {
         .await
     }
 
-    /// A transaction that holds the run, and with it all that may change because of it; and what comes
-    /// before it, where that decides. Nobody is waited for while something is held: whoever does not get
-    /// all of them lets go and tries again.
-    async fn lock(&self, before: bool) -> Result<Transaction<'static, Postgres>> {
-        let began = tokio::time::Instant::now();
-        let mut pause = Duration::from_millis(1);
-        loop {
-            let mut tx = self.client().pool().begin().await?;
-            if !self.exists(&mut tx).await? {
-                return Err(Error::NoRun(self.id()));
-            }
-            let locked = sqlx::query_file_scalar!("src/sql/lock_runs.sql", self.id(), before)
-                .fetch_one(&mut *tx)
-                .await?;
-            if locked {
-                return Ok(tx);
-            }
-            tx.rollback().await?;
-            if began.elapsed() > PATIENCE {
-                return Err(Error::Busy { run: self.id() });
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(20));
+    /// Begins a transaction that holds the run, and with it the chained runs that may change because of
+    /// it. Nothing is waited for: if one of them is held, there is no transaction.
+    async fn lock(&self) -> Result<Option<Transaction<'static, Postgres>>> {
+        let mut tx = self.client().pool().begin().await?;
+        sqlx::query_file!("src/sql/limit_transaction.sql")
+            .fetch_one(&mut *tx)
+            .await?;
+        let exists = self.exists(&mut tx).await?;
+        let locked = exists
+            && sqlx::query_scalar!(
+                r#"select locked as "locked!" from pipeline.lock_runs_v1($1)"#,
+                &[self.id()]
+            )
+            .fetch_one(&mut *tx)
+            .await?;
+        if locked {
+            return Ok(Some(tx));
+        }
+        tx.rollback().await?;
+        if exists {
+            Ok(None)
+        } else {
+            Err(Error::NoRun(self.id()))
         }
     }
 
@@ -224,19 +319,46 @@ impl<O> Reopen<'_, O> {
     }
 
     async fn reopen(self) -> Result<()> {
+        let mut tries = Tries::new();
         loop {
             match self.try_reopen().await {
-                Err(Error::Database(error)) if is_in_the_way(&error) => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-                outcome => return outcome,
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(Error::Database(error)) if is_in_the_way(&error) => {}
+                Err(error) => return Err(error),
+            }
+            if !tries.wait().await {
+                return Err(Error::Busy { run: self.run.id() });
             }
         }
     }
 
-    async fn try_reopen(&self) -> Result<()> {
+    /// Reopens the run if it can be locked now.
+    async fn try_reopen(&self) -> Result<bool> {
+        let Some(mut tx) = self.run.lock().await? else {
+            return Ok(false);
+        };
+        let reopened = match self.reopen_in(&mut tx).await {
+            Ok(reopened) => reopened,
+            Err(error) => {
+                // At once: a transaction that is only dropped stays open until its connection is used
+                // again.
+                tx.rollback().await?;
+                return Err(error);
+            }
+        };
+        tx.commit().await?;
+        self.run.tell(&reopened.queues, &reopened.over, false).await;
+        if !reopened.pending.is_empty() {
+            let pool = self.run.client().pool();
+            let effects = take_up_chains(pool, &reopened.pending).await;
+            tell(pool, &effects.queues, effects.notifications, false).await;
+        }
+        Ok(true)
+    }
+
+    async fn reopen_in(&self, tx: &mut PgConnection) -> Result<Reopened> {
         let run = self.run.id();
-        let mut tx = self.run.lock(true).await?;
         let status = sqlx::query_scalar!(
             r#"select status::text as "status!" from pipeline.runs where id = $1"#,
             run
@@ -251,19 +373,28 @@ impl<O> Reopen<'_, O> {
                 remedy: "only a run that failed, was halted or cancelled can be",
             });
         }
-        self.check(&mut tx).await?;
+        self.check(&mut *tx).await?;
         let row = sqlx::query!(
-            "select queues, over from pipeline.reopen_v1($1, $2)",
+            "select queues, over, left_pending from pipeline.reopen_v1($1, $2)",
             run,
             &self.named
         )
         .fetch_one(&mut *tx)
         .await?;
-        tx.commit().await?;
-        let (queues, over) = (row.queues.unwrap_or_default(), row.over.unwrap_or_default());
-        self.run.tell(&queues, &over, false).await;
-        Ok(())
+        Ok(Reopened {
+            queues: row.queues.unwrap_or_default(),
+            over: row.over.unwrap_or_default(),
+            pending: row.left_pending.unwrap_or_default(),
+        })
     }
+}
+
+/// What a reopening came to.
+struct Reopened {
+    queues: Vec<String>,
+    over: Vec<i64>,
+    /// Runs that wait in their chain until somebody has looked at the runs before them.
+    pending: Vec<i64>,
 }
 
 impl<'a, O: Send + Sync + 'a> IntoFuture for Reopen<'a, O> {

@@ -7,8 +7,10 @@ use jobs::limits;
 use super::Client;
 use crate::Result;
 
-/// So many runs go in one transaction.
-const PAGE: i32 = 500;
+/// The most runs that are deleted in one transaction.
+const RUNS: i32 = 500;
+/// The most steps that are deleted in one transaction, unless one run has more.
+const STEPS: i64 = 10_000;
 
 impl Client {
     /// Deletes the runs that ended longer ago than this, with their steps, outputs, attempts and events.
@@ -26,14 +28,19 @@ impl Client {
         let age = limits::millis(older_than);
         let mut all = 0;
         loop {
-            let page = sqlx::query_scalar!("select pipeline.prune_runs_v1($1, $2)", age, PAGE)
-                .fetch_one(self.pool())
-                .await?
-                .unwrap_or(0);
-            all += u64::try_from(page).unwrap_or(0);
-            if page < i64::from(PAGE) {
+            let page = sqlx::query_scalar!(
+                "select pipeline.prune_runs_v1($1, $2, $3)",
+                age,
+                RUNS,
+                STEPS
+            )
+            .fetch_one(self.pool())
+            .await?
+            .unwrap_or(0);
+            if page == 0 {
                 return Ok(all);
             }
+            all += u64::try_from(page).unwrap_or(0);
         }
     }
 }

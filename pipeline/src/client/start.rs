@@ -11,7 +11,7 @@ use super::control::tell;
 use super::new_run::{History, NewRun};
 use super::send::{Plan, on_connection, on_pool};
 use super::{Client, Run};
-use crate::coordinator::take_up;
+use crate::coordinator::take_up_chains;
 use crate::{Error, Invalid, Result};
 
 /// Where the statements run.
@@ -137,15 +137,10 @@ pub(crate) async fn chained(
         Target::Pool(pool) => on_pool(client, pool, &plan).await?,
     };
     if let (Target::Pool(pool), false) = (&target, after.is_empty()) {
-        // What it is chained to may have ended: that acts at once. If we cannot, a worker takes it up.
-        let effects = async { take_up(&mut *pool.acquire().await?).await };
-        match effects.await {
-            Ok(effects) => {
-                let stops = !effects.stop.is_empty();
-                tell(pool, &effects.queues, effects.notifications, stops).await;
-            }
-            Err(error) => tracing::debug!(%error, "a chain is left to the workers"),
-        }
+        // The runs that it is chained to may have ended: then it begins, or is skipped, at once.
+        let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
+        let effects = take_up_chains(pool, &ids).await;
+        tell(pool, &effects.queues, effects.notifications, false).await;
     }
     let mut found = found.into_iter();
     let mut started = Vec::new();

@@ -1,17 +1,28 @@
-//! What a worker sees to besides its jobs: requests, deadlines, and jobs that are to stop.
+//! What a worker sees to besides its jobs: jobs that are to stop, deadlines, and requests.
+//!
+//! Stops come first, and deadlines before other requests. Each request is taken up in a transaction of its
+//! own, which is a single statement. A call takes up requests for [`BUDGET`] at most, so that the next
+//! stops are not late, however many requests there are. A request that cannot be done now is put off in
+//! its row, for the whole fleet: see `take_up_v1` and `put_off_v1`.
 
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Effects, MaintenanceTask};
-use sqlx::{Connection as _, PgConnection};
+use jobs::seams::{Effects, MaintenanceTask, Notification};
+use jobs::sqlstate::ErrorClass;
+use sqlx::{PgConnection, PgPool};
+use tokio::time::Instant;
 
 use super::news;
 
 /// The channel on which requests are told, and that a run is being cancelled.
 pub(crate) const REQUESTS: &str = "pipeline_requests";
+/// How long one call takes up requests.
+const BUDGET: Duration = Duration::from_millis(500);
+/// The most requests that are read at once, and deadlines besides.
+const PAGE: i32 = 50;
 
-/// Requests, deadlines, and jobs that are to stop.
+/// Jobs that are to stop, deadlines, and requests.
 #[derive(Debug)]
 pub(crate) struct Errands;
 
@@ -30,105 +41,136 @@ impl MaintenanceTask for Errands {
         worker: i64,
     ) -> BoxFuture<'a, Result<Effects, sqlx::Error>> {
         Box::pin(async move {
-            let mut effects = Effects::default();
             let found = sqlx::query_file!("src/sql/errands.sql", worker)
                 .fetch_one(&mut *connection)
                 .await?;
-            if found.requested == Some(true) {
-                add(&mut effects, take_up(connection).await?);
-            }
-            for run in found.overdue.unwrap_or_default() {
-                let drained = drain(connection, run).await;
-                add(&mut effects, one_of_many(drained, run)?);
-            }
+            let mut effects = Effects::default();
             effects.stop.extend(found.stop.unwrap_or_default());
+            if found.is_overdue || found.is_requested {
+                let taken_up = take_up_due(connection, found.is_overdue, &mut effects).await;
+                // An error here must not cost the stops and the news that are known by now. If the
+                // connection is broken, the next call finds out.
+                if let Err(error) = taken_up {
+                    tracing::warn!(%error, "requests are left for the next time");
+                }
+            }
             Ok(effects)
         })
     }
 }
 
-fn add(effects: &mut Effects, more: Effects) {
-    effects.queues.extend(more.queues);
-    effects.notifications.extend(more.notifications);
-    effects.stop.extend(more.stop);
-}
-
-/// What became of one errand of many: if the database refuses it, that keeps nobody from the others,
-/// and it is tried again the next time.
-fn one_of_many(outcome: Result<Effects, sqlx::Error>, run: i64) -> Result<Effects, sqlx::Error> {
-    match outcome {
-        Err(error) if is_in_the_way(&error) => {
-            tracing::debug!(run.id = run, %error, "somebody else holds what a run leads to");
-            Ok(Effects::default())
-        }
-        Err(sqlx::Error::Database(error)) => {
-            tracing::error!(run.id = run, %error, "what is asked of a run cannot be done");
-            Ok(Effects::default())
-        }
-        outcome => outcome,
+/// Takes up the requests that are due, until none is left or the budget is used up.
+async fn take_up_due(
+    connection: &mut PgConnection,
+    is_overdue: bool,
+    effects: &mut Effects,
+) -> Result<(), sqlx::Error> {
+    let until = Instant::now() + BUDGET;
+    if is_overdue {
+        sqlx::query!("select pipeline.request_deadlines_v1($1)", PAGE)
+            .execute(&mut *connection)
+            .await?;
     }
-}
-
-/// Whether another transaction was in the way, and the same may be tried again.
-pub(crate) fn is_in_the_way(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    matches!(code.as_deref(), Some("40001" | "40P01" | "55P03"))
-}
-
-/// Takes up what was requested, each in a transaction of its own. What concerns a run that somebody
-/// else holds is left for the next time.
-pub(crate) async fn take_up(connection: &mut PgConnection) -> Result<Effects, sqlx::Error> {
-    let mut effects = Effects::default();
-    let mut after = 0;
+    // When a request that was held may be tried again.
+    let mut next: Option<Instant> = None;
     loop {
-        let requests = sqlx::query_file!("src/sql/requests.sql", after)
+        let due = sqlx::query_file_as!(Request, "src/sql/due_requests.sql", PAGE)
             .fetch_all(&mut *connection)
             .await?;
-        let Some(last) = requests.last() else {
-            return Ok(effects);
-        };
-        after = last.id;
-        for request in requests {
-            let taken = take_up_one(connection, request.id).await;
-            add(&mut effects, one_of_many(taken, request.run)?);
+        if due.is_empty() {
+            match next.take() {
+                Some(at) if at < until => tokio::time::sleep_until(at).await,
+                _ => return Ok(()),
+            }
+        }
+        for request in due {
+            if Instant::now() >= until {
+                // There is more: whoever is free goes on at once.
+                effects.notifications.push(Notification {
+                    channel: REQUESTS,
+                    payload: String::new(),
+                });
+                return Ok(());
+            }
+            if let Some(wait) = take_up_one(connection, &request, effects).await? {
+                let again = Instant::now() + wait;
+                next = Some(next.map_or(again, |next| next.min(again)));
+            }
         }
     }
 }
 
-fn asked_for(
-    queues: Option<Vec<String>>,
-    over: Option<Vec<i64>>,
-    stop: Option<Vec<i64>>,
-) -> Effects {
-    let mut effects = Effects::of_queues(queues.unwrap_or_default());
-    effects.notifications = news(&over.unwrap_or_default());
-    effects.stop = stop.unwrap_or_default();
+/// A request, as it is listed.
+struct Request {
+    id: i64,
+    run: i64,
+    kind: String,
+}
+
+/// Takes up one request of many: if the database refuses it, the others go on. If it is held, returns for
+/// how long it was put off.
+async fn take_up_one(
+    connection: &mut PgConnection,
+    request: &Request,
+    effects: &mut Effects,
+) -> Result<Option<Duration>, sqlx::Error> {
+    let taken = sqlx::query_file!("src/sql/take_up.sql", request.id, false)
+        .fetch_one(&mut *connection)
+        .await;
+    let error = match taken {
+        Ok(row) => {
+            effects.queues.extend(row.queues.unwrap_or_default());
+            effects
+                .notifications
+                .extend(news(&row.over.unwrap_or_default()));
+            effects.stop.extend(row.asked.unwrap_or_default());
+            return Ok(row.wait_ms.map(millis));
+        }
+        Err(error) if error.as_database_error().is_some() => error,
+        Err(error) => return Err(error),
+    };
+    let held = is_in_the_way(&error);
+    if held {
+        tracing::debug!(run.id = request.run, request.kind, %error, "a request is held");
+    } else {
+        tracing::error!(run.id = request.run, request.kind, %error, "the database refused a request");
+    }
+    let wait = sqlx::query_scalar!(
+        "select pipeline.put_off_v1($1, false, $2, false)",
+        request.id,
+        !held
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(wait.filter(|_| held).map(millis))
+}
+
+fn millis(wait: i64) -> Duration {
+    Duration::from_millis(u64::try_from(wait).unwrap_or(0))
+}
+
+/// Takes up the requests to look at the runs before these, each of them once. What cannot be done now is
+/// left to the workers.
+pub(crate) async fn take_up_chains(pool: &PgPool, runs: &[i64]) -> Effects {
+    let mut effects = Effects::default();
+    let taken_up = async {
+        let mut connection = pool.acquire().await?;
+        let requests = sqlx::query_file_as!(Request, "src/sql/requests_of.sql", runs)
+            .fetch_all(&mut *connection)
+            .await?;
+        for request in requests {
+            take_up_one(&mut connection, &request, &mut effects).await?;
+        }
+        Ok::<_, sqlx::Error>(())
+    };
+    if let Err(error) = taken_up.await {
+        tracing::debug!(%error, "chained runs are left to the workers");
+    }
     effects
 }
 
-async fn take_up_one(connection: &mut PgConnection, request: i64) -> Result<Effects, sqlx::Error> {
-    let row = sqlx::query_file!("src/sql/take_up.sql", request)
-        .fetch_one(connection)
-        .await?;
-    Ok(asked_for(row.queues, row.over, row.asked))
-}
-
-/// Drains a run whose deadline has passed, unless somebody else holds it: then the next time.
-async fn drain(connection: &mut PgConnection, run: i64) -> Result<Effects, sqlx::Error> {
-    let mut tx = connection.begin().await?;
-    let locked = sqlx::query_scalar!("select pipeline.lock_runs_v1($1)", &[run])
-        .fetch_one(&mut *tx)
-        .await?;
-    let mut effects = Effects::default();
-    if locked == Some(true) {
-        let row = sqlx::query!(
-            "select queues, over, asked from pipeline.cancel_v1($1, 'deadline')",
-            run
-        )
-        .fetch_one(&mut *tx)
-        .await?;
-        effects = asked_for(row.queues, row.over, row.asked);
-    }
-    tx.commit().await?;
-    Ok(effects)
+/// Whether another transaction was in the way, and the same may be tried again: it holds a run that is
+/// chained to the one concerned (PB001, see `settle_chains_v1`), or a lock, or came first.
+pub(crate) fn is_in_the_way(error: &sqlx::Error) -> bool {
+    ErrorClass::of(error) == ErrorClass::Conflict
 }

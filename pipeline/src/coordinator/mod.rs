@@ -19,7 +19,7 @@ use jobs::seams::{
 };
 use sqlx::PgConnection;
 
-pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up};
+pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up_chains};
 pub(crate) use input::shaped;
 pub(crate) use reconcile::{EVERY, Reconciler};
 pub(crate) use store::{kind_name, store};
@@ -84,8 +84,8 @@ impl EndHook for Coordinator {
         runs: &'a [i64],
     ) -> BoxFuture<'a, Result<Vec<i64>, sqlx::Error>> {
         Box::pin(async move {
-            sqlx::query_file_scalar!("src/sql/runs_lock.sql", runs)
-                .fetch_all(connection)
+            sqlx::query_file_scalar!("src/sql/lock_for_advance.sql", runs)
+                .fetch_one(connection)
                 .await
         })
     }

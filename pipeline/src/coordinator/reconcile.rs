@@ -13,9 +13,11 @@ use sqlx::PgConnection;
 
 /// How often, unless the worker is told otherwise.
 pub(crate) const EVERY: Duration = Duration::from_secs(10);
-/// The most runs that are looked at in one pass, and so many steps of theirs, give or take the last.
+/// The most runs that are looked at in one pass.
 const RUNS: i32 = 500;
-const STEPS: i64 = 10_000;
+/// The most steps and edges that are looked at in one pass, give or take the last run. A larger run is
+/// looked at in parts.
+const STEPS_AND_EDGES: i64 = 20_000;
 
 /// Looks after live runs.
 #[derive(Debug)]
@@ -39,17 +41,47 @@ impl MaintenanceTask for Reconciler {
                 worker,
                 i64::try_from(self.every.as_millis()).unwrap_or(i64::MAX),
                 RUNS,
-                STEPS,
+                STEPS_AND_EDGES,
             )
             .fetch_one(&mut *connection)
             .await?;
             let mut effects = Effects::default();
-            for run in pass.suspects.unwrap_or_default() {
-                mend(connection, worker, run, &mut effects).await?;
+            if pass.runs.is_empty() {
+                return Ok(effects);
+            }
+            let suspects = sqlx::query_scalar!(
+                "select pipeline.suspects_v1($1, $2, $3, $4)",
+                &pass.runs,
+                &pass.firsts,
+                &pass.lasts,
+                &pass.is_end
+            )
+            .fetch_one(&mut *connection)
+            .await?
+            .unwrap_or_default();
+            let parts = pass.runs.iter().zip(pass.firsts.iter().zip(&pass.lasts));
+            for ((run, (first, last)), is_end) in parts.zip(&pass.is_end) {
+                if suspects.contains(run) {
+                    let part = Part {
+                        run: *run,
+                        first: *first,
+                        last: *last,
+                        is_end: *is_end,
+                    };
+                    mend(connection, worker, &part, &mut effects).await?;
+                }
             }
             Ok(effects)
         })
     }
+}
+
+/// Steps of a run that are looked at together.
+struct Part {
+    run: i64,
+    first: i32,
+    last: i32,
+    is_end: bool,
 }
 
 /// Looks at one run once more, with a lock, and sets it right. One that cannot be set right does not keep
@@ -57,12 +89,20 @@ impl MaintenanceTask for Reconciler {
 async fn mend(
     connection: &mut PgConnection,
     worker: i64,
-    run: i64,
+    part: &Part,
     effects: &mut Effects,
 ) -> Result<(), sqlx::Error> {
-    let mended = sqlx::query_file!("src/sql/mend_run.sql", run, worker)
-        .fetch_one(&mut *connection)
-        .await;
+    let run = part.run;
+    let mended = sqlx::query_file!(
+        "src/sql/mend_run.sql",
+        run,
+        worker,
+        part.first,
+        part.last,
+        part.is_end
+    )
+    .fetch_one(&mut *connection)
+    .await;
     match mended {
         Ok(mended) => {
             for problem in mended.problems.unwrap_or_default() {
@@ -76,6 +116,9 @@ async fn mend(
             effects
                 .notifications
                 .extend(super::news(&mended.over.unwrap_or_default()));
+        }
+        Err(error) if super::is_in_the_way(&error) => {
+            tracing::debug!(run.id = run, %error, "a run is set right in the next pass");
         }
         Err(error) if error.as_database_error().is_some() => {
             tracing::error!(run.id = run, %error, "a run was changed from outside and cannot be set right");

@@ -40,9 +40,13 @@ pub struct RunEnded {
     pub round: u32,
     /// The steps that failed, the first hundred; also those whose failure was ignored.
     pub failed: Vec<FailedStep>,
+    /// The steps that were cancelled after an attempt of theirs had failed, with the last error; the
+    /// first hundred. They did not fail: another attempt would have followed.
+    #[serde(default)]
+    pub cancelled: Vec<FailedStep>,
 }
 
-/// A step that failed.
+/// A step that failed, or whose last attempt did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FailedStep {

@@ -1,5 +1,6 @@
 with asked as (
-    insert into pipeline.requests (id, run, created_at, kind)
-    select nextval('pipeline.ids'), run, pipeline.now(), $2 from unnest($1::bigint[]) as run
+    insert into pipeline.requests (id, run, created_at, next_at, kind)
+    select nextval('pipeline.ids'), run, pipeline.now(), pipeline.now(), $2
+    from unnest($1::bigint[]) as run
 )
 select pg_notify('pipeline_requests', '')

@@ -1,1 +1,1 @@
-select queues, over, asked from pipeline.take_up_v1($1)
+select state as "state!", refused, queues, over, asked, wait_ms from pipeline.take_up_v1($1, $2)

@@ -1,3 +1,7 @@
+-- A request that was put off is tried again at once: while the clock is stopped, its time would never come.
+with due as (
+    update pipeline.requests set next_at = '-infinity' where next_at > pipeline.now()
+)
 select
     (select count(*) from pipeline.jobs j
      where j.status = 'running' or j.status = 'later' and j.run_at <= pipeline.now()

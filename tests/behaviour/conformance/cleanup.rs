@@ -6,7 +6,7 @@ use pipeline::Run;
 use tests::with_database;
 
 use super::hand::{Hand, callbacks, declare};
-use crate::runs::support::{act, eventually};
+use crate::runs::support::{act, eventually, take_up_all};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -115,7 +115,7 @@ async fn a_run_that_another_is_being_chained_to_stays() {
         tx.commit().await.unwrap();
         assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 0);
         // Taken up: it is skipped, and nothing holds the other any more.
-        run.then(one()).await.unwrap();
+        take_up_all(db.pool()).await;
         assert_eq!(it.status(chain[0][0].id()).await, "skipped");
         assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 1);
         let error = run.then(one()).await.unwrap_err();
@@ -126,7 +126,7 @@ async fn a_run_that_another_is_being_chained_to_stays() {
         it.fail(&run, "a").await;
         db.move_clock(40 * DAY).await;
         let mut tx = db.pool().begin().await.unwrap();
-        let pruned = "select pipeline.prune_runs_v1(1000, 500)";
+        let pruned = "select pipeline.prune_runs_v1(1000, 500, 10000)";
         let pruned: i64 = sqlx::query_scalar(pruned)
             .fetch_one(&mut *tx)
             .await
@@ -149,6 +149,80 @@ async fn a_run_that_another_is_being_chained_to_stays() {
         tx.commit().await.unwrap();
         let error = chained.await.unwrap().unwrap_err();
         assert!(matches!(error, pipeline::Error::NoRun(_)), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_transaction_deletes_so_many_steps_and_a_large_run_goes_alone() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let steps = |count: usize| {
+            declare(move |p| {
+                for n in 0..count {
+                    p.step(&format!("s{n}"), act("s"));
+                }
+            })
+        };
+        for count in [2, 2, 2, 7, 2] {
+            it.start(steps(count)).await;
+        }
+        it.drain(&[]).await;
+        db.move_clock(40 * DAY).await;
+        let mut pages = Vec::new();
+        while pages.last() != Some(&0) {
+            let page = "select pipeline.prune_runs_v1(1000, 500, 5)";
+            let page: i64 = sqlx::query_scalar(page).fetch_one(db.pool()).await.unwrap();
+            pages.push(page);
+        }
+        assert_eq!(pages, [2, 1, 1, 1, 0]);
+    })
+    .await;
+}
+
+/// Rule 17 holds for a run whose upstream is not there any more: it had failed.
+#[tokio::test]
+async fn a_run_behind_a_deleted_one_that_failed_is_skipped_when_it_is_opened_again() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let one = || {
+            declare(|p| {
+                p.step("a", act("a"));
+            })
+        };
+        let run = it.client.start(one()).then(one()).then(one());
+        let run = run.await.unwrap();
+        let [down, last] = [&run.chained()[0], &run.chained()[1]];
+        down.cancel().await.unwrap();
+        it.fail(&run, "a").await;
+        it.is(down, "cancelled", "a cancelled").await;
+        // The others ended a little later.
+        let younger = "update pipeline.runs set created_at = pipeline.now() + interval '20 days'
+                       where id <> $1";
+        sqlx::query(younger)
+            .bind(run.id())
+            .execute(db.pool())
+            .await
+            .unwrap();
+        db.move_clock(40 * DAY).await;
+        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 1);
+        down.reopen().force().await.unwrap();
+        it.is(down, "skipped", "a skipped").await;
+        it.is(last, "skipped", "a skipped").await;
+        // What came after one that succeeded begins.
+        let run = it.client.start(one()).then(one()).await.unwrap();
+        let down = &run.chained()[0];
+        down.cancel().await.unwrap();
+        it.succeed(&run, "a").await;
+        sqlx::query(younger)
+            .bind(run.id())
+            .execute(db.pool())
+            .await
+            .unwrap();
+        db.move_clock(40 * DAY).await;
+        it.client.prune(30 * DAY).await.unwrap();
+        down.reopen().force().await.unwrap();
+        it.is(down, "running", "a enqueued").await;
     })
     .await;
 }

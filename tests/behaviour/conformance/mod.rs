@@ -14,3 +14,4 @@ mod reruns;
 mod retries;
 mod start;
 mod strategies;
+mod withdrawn;

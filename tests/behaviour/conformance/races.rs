@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::hand::{
     CLAIM, Hand, callbacks, chose, declare, engine, named, success, work_or_nothing,
 };
-use crate::runs::support::act;
+use crate::runs::support::{act, take_up_all, turn_until_written};
 
 /// The steps before `last`, which comes after all of them.
 fn fan_in(keys: &[&str]) -> Pipeline {
@@ -24,7 +24,7 @@ fn fan_in(keys: &[&str]) -> Pipeline {
 fn send(mut engine: ManualEngine, job: Claimed) -> JoinHandle<(ManualEngine, usize)> {
     tokio::spawn(async move {
         let ends = vec![ManualEngine::end(&job, &success())];
-        let turn = engine.turn(ends, Slots::default(), true).await.unwrap();
+        let turn = turn_until_written(&mut engine, ends, Slots::default()).await;
         (engine, turn.ended.len())
     })
 }
@@ -175,7 +175,7 @@ async fn cancel_against_release(next: &'static [&'static str], rounds: usize) {
             let mut engine = hand;
             let ending = tokio::spawn(async move {
                 let ends = vec![ManualEngine::end(&job, &success())];
-                let turn = engine.turn(ends, CLAIM, true).await.unwrap();
+                let turn = turn_until_written(&mut engine, ends, CLAIM).await;
                 assert_eq!(turn.ended.len(), 1);
                 (engine, turn.claimed)
             });
@@ -254,7 +254,7 @@ async fn h086_cancel_against_the_decision_of_a_branch_at_the_root() {
             let mut engine = hand;
             let deciding = tokio::spawn(async move {
                 let ends = vec![ManualEngine::end(&job, &chose("Hd"))];
-                let turn = engine.turn(ends, Slots::default(), true).await.unwrap();
+                let turn = turn_until_written(&mut engine, ends, Slots::default()).await;
                 assert_eq!(turn.ended.len(), 1);
                 engine
             });
@@ -302,7 +302,7 @@ async fn what_is_chained_while_its_upstreams_end_starts_once_and_is_never_forgot
             let late = chaining.await.unwrap();
             let late = &late[0][0];
             // A request that somebody held is taken up by a worker's errand.
-            it.client.after([a.id()], single("d")).await.unwrap();
+            take_up_all(db.pool()).await;
             it.is(late, "running", "c enqueued").await;
             assert_eq!(it.queued(late).await, 1);
         }

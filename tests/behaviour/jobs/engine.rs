@@ -162,7 +162,8 @@ async fn a_connection_is_opened_with_the_credentials_of_the_moment() {
             .id;
         ended(db, first).await;
         pool.set_connect_options(options.username(&name));
-        let sessions = "select count(*) from pg_stat_activity where application_name like 'pipeline %'
+        let sessions =
+            "select count(*) from pg_stat_activity where application_name like 'pipeline %'
                         and datname = current_database() and usename = session_user";
         sqlx::raw_sql(
             "select pg_terminate_backend(pid) from pg_stat_activity

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use pipeline::{Client, Error, Pipeline, Run, RunStatus, Worker};
 use tests::with_database;
 
-use super::support::{Act, Running, What, act};
+use super::support::{Act, Running, What, act, turn_until_written};
 
 fn one_step(name: &str) -> Pipeline<String> {
     Pipeline::configure("one", |p| p.step("a", act(name))).unwrap()
@@ -203,10 +203,10 @@ async fn a_late_end_of_the_round_before_changes_nothing() {
             let stale = ManualEngine::end(&old, &Outcome::Success("\"late\"".to_owned()));
             let (reopened, turn) = tokio::join!(async { run.reopen().force().await }, async {
                 a_moment(round, 3_000).await;
-                late.turn(vec![stale.clone()], Slots::default(), true).await
+                turn_until_written(&mut late, vec![stale.clone()], Slots::default()).await
             });
             reopened.unwrap();
-            assert_eq!(turn.unwrap().stale.len(), 1);
+            assert_eq!(turn.stale.len(), 1);
             let new = quick
                 .turn(Vec::new(), claim, true)
                 .await
@@ -324,9 +324,11 @@ async fn a_stop_races_with_claims_and_hand_over_and_costs_no_attempt() {
         let runs = (0..150).map(|n| three_steps(&format!("s{n}")));
         let runs = client.start_many(runs).await.unwrap();
         let mut rounds = 0_u64;
+        // Long enough that some steps end; longer on a machine where none did.
+        let (mut life, mut before) = (Duration::from_millis(60), i64::MAX);
         loop {
             let it = Running::start_with(db, |worker| worker.queue("default", 1));
-            tokio::time::sleep(Duration::from_millis(60)).await;
+            tokio::time::sleep(life).await;
             a_moment(rounds, 15_000).await;
             it.stop().await;
             rounds += 1;
@@ -341,6 +343,10 @@ async fn a_stop_races_with_claims_and_hand_over_and_costs_no_attempt() {
             if live == 0 {
                 break;
             }
+            if live == before {
+                life = (life * 2).min(Duration::from_secs(2));
+            }
+            before = live;
         }
         assert!(rounds > 2, "{rounds} stops: no race");
         for run in &runs {

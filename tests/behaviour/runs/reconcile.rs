@@ -547,12 +547,12 @@ async fn live_runs_are_looked_at_page_by_page_and_then_from_the_beginning() {
             db.move_clock(HOUR).await;
         }
         assert_eq!(pages, [2, 2, 1, 2, 2]);
-        // A page also ends with the run that has too many steps for it.
-        let (_, checked) = pass(&mut connection, HOUR, 10, 4).await;
+        // A page also ends with the run that makes it so many steps and edges: four of each run.
+        let (_, checked) = pass(&mut connection, HOUR, 10, 5).await;
         assert_eq!(checked, 1, "what was left of the round");
         db.move_clock(HOUR).await;
-        let (_, checked) = pass(&mut connection, HOUR, 10, 4).await;
-        assert_eq!(checked, 2, "three steps each");
+        let (_, checked) = pass(&mut connection, HOUR, 10, 5).await;
+        assert_eq!(checked, 2);
         drop(connection);
         let worker = Looking::start(db, &["gate", "default"]);
         worker.gate.add_permits(10);
@@ -561,6 +561,72 @@ async fn live_runs_are_looked_at_page_by_page_and_then_from_the_beginning() {
         }
         worker.stop().await;
         assert_eq!(health(db).await.found, 0);
+    })
+    .await;
+}
+
+/// What one pass is to look at: run, first step, last step, whether these are its last.
+async fn parts(connection: &mut sqlx::PgConnection, units: i64) -> Vec<(i64, i32, i32, bool)> {
+    sqlx::query_as(
+        "select part.* from pipeline.reconcile_v1(1, 3600000, 10, $1) as pass
+         cross join lateral unnest(pass.runs, pass.firsts, pass.lasts, pass.is_end) as part",
+    )
+    .bind(units)
+    .fetch_all(connection)
+    .await
+    .unwrap()
+}
+
+/// Five steps, none of which is enqueued but the first.
+fn line() -> Pipeline<i64> {
+    Pipeline::configure("line", |p| {
+        let first = p.step("s0", Make(0)).delay(HOUR);
+        (1..5).fold(first, |up, n| up.then(&format!("s{n}"), Add(1)))
+    })
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_large_run_is_looked_at_in_parts_and_the_next_run_comes_after_it() {
+    with_database(async |db| {
+        let large = client(db).start(line()).await.unwrap();
+        let small = client(db).start(declared()).await.unwrap();
+        let mut connection = db.pool().acquire().await.unwrap();
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            seen.push(parts(&mut connection, 4).await);
+            db.move_clock(HOUR).await;
+        }
+        let (large, small) = (large.id(), small.id());
+        // Its steps and the edges that lead to them are 1, 2, 2, 2, 2.
+        assert_eq!(seen[0], [(large, 0, 1, false)]);
+        assert_eq!(seen[1], [(large, 2, 3, false)]);
+        assert_eq!(seen[2], [(large, 4, 4, true), (small, 0, 2, true)]);
+        assert_eq!(seen[3], [], "the end of the round");
+        assert_eq!(parts(&mut connection, 4).await, [(large, 0, 1, false)]);
+    })
+    .await;
+}
+
+/// The look comes after the pass, in a transaction of its own: one that fails does not hold the others up.
+#[tokio::test]
+async fn a_run_that_cannot_be_looked_at_is_passed_by() {
+    with_database(async |db| {
+        let client = client(db);
+        let runs = client.start_many((0..3).map(|_| declared()));
+        let runs = runs.await.unwrap();
+        let mut connection = db.pool().acquire().await.unwrap();
+        for run in &runs {
+            let looked_at = parts(&mut connection, 4).await;
+            assert_eq!(looked_at, [(run.id(), 0, 2, true)]);
+            let mut tx = db.pool().begin().await.unwrap();
+            sqlx::query("select pipeline.suspects_v1(array[$1], '{0}', '{2}', '{true}'), 1 / 0")
+                .bind(run.id())
+                .execute(&mut *tx)
+                .await
+                .unwrap_err();
+            db.move_clock(HOUR).await;
+        }
     })
     .await;
 }

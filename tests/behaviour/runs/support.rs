@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::jobs::manual::{ManualEngine, Slots, Turn};
+use ::jobs::seams::AttemptEnd;
 use parking_lot::Mutex;
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Client, Run, RunEnded, StepContext as _, Worker};
@@ -207,4 +209,59 @@ impl Running {
         .await
         .unwrap()
     }
+}
+
+/// Sends ends until all of them are written or stale. Those that another transaction keeps from it are sent
+/// again, as a worker does.
+pub(crate) async fn turn_until_written(
+    engine: &mut ManualEngine,
+    ends: Vec<AttemptEnd>,
+    slots: Slots,
+) -> Turn {
+    let mut all = Turn::default();
+    let mut left = ends;
+    loop {
+        match engine.turn(left.clone(), slots, false).await {
+            Ok(turn) => {
+                all.ended.extend(turn.ended);
+                all.stale.extend(turn.stale);
+                all.claimed.extend(turn.claimed);
+                left = turn.held;
+            }
+            Err(error) => assert!(is_held(&error), "{error}"),
+        }
+        if left.is_empty() {
+            return all;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Whether a run is held that is chained to one that ends.
+pub(crate) fn is_held(error: &::jobs::Error) -> bool {
+    let ::jobs::Error::Database(error) = error else {
+        return false;
+    };
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.as_deref() == Some("PB001")
+}
+
+/// Takes up every request once, as a worker does.
+pub(crate) async fn take_up_all(pool: &PgPool) {
+    let requests: Vec<i64> = sqlx::query_scalar("select id from pipeline.requests order by id")
+        .fetch_all(pool)
+        .await
+        .unwrap();
+    for request in requests {
+        take_up(pool, request).await;
+    }
+}
+
+/// Takes up a request as a worker does; what came of it.
+pub(crate) async fn take_up(pool: &PgPool, request: i64) -> String {
+    sqlx::query_scalar("select state from pipeline.take_up_v1($1, false)")
+        .bind(request)
+        .fetch_one(pool)
+        .await
+        .unwrap()
 }

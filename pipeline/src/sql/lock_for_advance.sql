@@ -1,0 +1,1 @@
+select held as "held!" from pipeline.lock_for_advance_v1($1)
