@@ -37,10 +37,12 @@ pub mod limits;
 mod manage;
 mod migrate;
 mod options;
+mod part;
 mod prune;
 mod registry;
 #[doc(hidden)]
 pub mod seams;
+mod stored_json;
 mod words;
 mod worker;
 
@@ -61,5 +63,6 @@ pub use options::{Backoff, Growth, JobOptions};
 pub use pipeline_derive::Job;
 pub use registry::{Jobs, Output, Performer};
 pub use sqlx;
+pub use stored_json::JsonProblem;
 pub use words::UnknownWord;
 pub use worker::{Worker, shutdown_signal};

@@ -6,4 +6,5 @@ pub use crate::engine::{
 };
 pub use crate::input::{Given, Input};
 pub use crate::known::Wanted;
+pub use crate::part::Part;
 pub use crate::registry::Fake;
