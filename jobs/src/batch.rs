@@ -6,7 +6,7 @@ use std::fmt;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgPool};
 
 use crate::engine::{Came, End, Offer, Settle, Settled};
 use crate::enqueue::{Enqueued, IntoNewJob, NewJob, Pages, Target, not_encodable};
@@ -36,10 +36,11 @@ impl BatchInput for BatchEnded {}
 impl BatchInput for () {}
 
 /// A batch to be: say what it does when it finishes, then give it its jobs.
+#[derive(Clone)]
 #[must_use = "a batch is created by `jobs` or `open`"]
-pub struct NewBatch<'a> {
+pub struct NewBatch<'a, T = &'a PgPool> {
     client: &'a Client,
-    target: Target<'a>,
+    target: T,
     callback: Option<NewJob>,
 }
 
@@ -55,8 +56,8 @@ struct Callback<'a> {
     options: &'a crate::enqueue::Overrides,
 }
 
-impl<'a> NewBatch<'a> {
-    pub(crate) fn new(client: &'a Client, target: Target<'a>) -> Self {
+impl<'a, T: Into<Target<'a>>> NewBatch<'a, T> {
+    pub(crate) fn new(client: &'a Client, target: T) -> Self {
         Self {
             client,
             target,
@@ -97,7 +98,7 @@ impl<'a> NewBatch<'a> {
         let pages = pages(self.client, jobs)?;
         self.client.look_for(pages.wanted());
         let mut pooled;
-        let mut part = match self.target {
+        let mut part = match self.target.into() {
             Target::Pool(pool) => {
                 pooled = pool.acquire().await?;
                 Part::transaction(&mut pooled).await?
@@ -117,7 +118,7 @@ impl<'a> NewBatch<'a> {
     /// A mistake in the callback, before anything is written.
     pub async fn open(self) -> Result<Batch> {
         let callback = self.callback.as_ref().map(described).transpose()?;
-        let id = match self.target {
+        let id = match self.target.into() {
             Target::Pool(pool) => create(&mut *pool.acquire().await?, callback).await?,
             Target::Connection(connection) => create(connection, callback).await?,
         };
@@ -125,7 +126,7 @@ impl<'a> NewBatch<'a> {
     }
 }
 
-impl fmt::Debug for NewBatch<'_> {
+impl<T> fmt::Debug for NewBatch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NewBatch")
             .field("callback", &self.callback)

@@ -124,7 +124,7 @@ impl Client {
 
     /// Creates a batch: jobs that finish as one.
     pub fn batch(&self) -> NewBatch<'_> {
-        NewBatch::new(self, Target::Pool(&self.pool))
+        NewBatch::new(self, &self.pool)
     }
 
     /// Creates a batch in the caller's transaction: the batch, its jobs and its seal become visible when
@@ -149,8 +149,8 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn batch_in<'a>(&'a self, tx: &'a mut PgConnection) -> NewBatch<'a> {
-        NewBatch::new(self, Target::Connection(tx))
+    pub fn batch_in<'a>(&'a self, tx: &'a mut PgConnection) -> NewBatch<'a, &'a mut PgConnection> {
+        NewBatch::new(self, tx)
     }
 
     /// Sets how many bytes go into one statement and one call, so that a test need not send as many as the

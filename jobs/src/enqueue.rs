@@ -279,10 +279,25 @@ impl Enqueued {
     }
 }
 
-/// Where the statement runs.
-pub(crate) enum Target<'a> {
+/// Where the statements run.
+#[derive(Debug)]
+pub enum Target<'a> {
+    /// On a connection of the pool, in a transaction of their own.
     Pool(&'a PgPool),
+    /// On the caller's connection, in its transaction if it is in one.
     Connection(&'a mut PgConnection),
+}
+
+impl<'a> From<&'a PgPool> for Target<'a> {
+    fn from(pool: &'a PgPool) -> Self {
+        Self::Pool(pool)
+    }
+}
+
+impl<'a> From<&'a mut PgConnection> for Target<'a> {
+    fn from(connection: &'a mut PgConnection) -> Self {
+        Self::Connection(connection)
+    }
 }
 
 /// Puts one job into the queue when awaited.

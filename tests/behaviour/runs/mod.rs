@@ -2,8 +2,12 @@
 
 mod agree;
 mod batches;
+mod bytes;
 mod control;
 mod events;
+mod failover;
+mod first_start;
+mod json_rule;
 mod keys;
 mod kit;
 mod lists;
@@ -15,5 +19,6 @@ mod shapes;
 mod start;
 mod state;
 pub(crate) mod support;
+mod transactions;
 mod wait;
 mod working;
