@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
 use tests::{Database, with_database};
 
-use super::support::{Do, Log, Running, What, client, count, eventually};
+use super::support::{Do, Log, Running, What, client, count, eventually, impatient};
 
 /// A callback whose data is a number that no float holds.
 #[derive(Debug, Serialize, Deserialize, Job)]
@@ -184,7 +184,7 @@ async fn jobs_are_added_without_holding_the_batch() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_added_to_a_batch_that_is_sealed_meanwhile() {
     with_database(async |db| {
-        let client = client(db);
+        let client = Client::new(impatient(db, 5));
         let batch = client.batch().open().await.unwrap();
         let (tx, adding) = add_that_waits(db, &client, &batch).await;
         batch.seal().await.unwrap();

@@ -4,9 +4,15 @@
 use pipeline::{Client, NewRun, Pipeline, Run, RunStatus};
 use tests::{Database, with_database};
 
-use super::start::{client, count, says};
+use super::start::{count, says};
 use super::support::{Running, act};
 use crate::jobs::proxy::Proxy;
+use crate::jobs::support::impatient;
+
+/// A client whose statements do not run for ever.
+fn client(db: &Database) -> Client {
+    Client::new(impatient(db, 5))
+}
 
 /// Sets the sequence of run ids back to where it was before the last `ids`.
 async fn restore(db: &Database, ids: i64) {
@@ -121,7 +127,7 @@ async fn a_start_in_the_callers_transaction_takes_other_ids_and_leaves_no_half()
         let (one, two) = two_clients(db).await;
         two.start(says("of_two", "x")).await.unwrap();
         two.start(says("of_two", "x")).await.unwrap();
-        let mut tx = db.pool().begin().await.unwrap();
+        let mut tx = one.pool().begin().await.unwrap();
         let ours = one.start_in(&mut tx, says("of_one", "x")).await.unwrap();
         let chain = one.start_in(&mut tx, says("a", "x")).then(says("b", "x"));
         let chain = chain.key("k").await.unwrap();

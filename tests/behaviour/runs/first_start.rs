@@ -3,21 +3,11 @@
 
 use pipeline::{Client, RunStatus};
 use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
 use tests::{Database, with_database};
 
 use super::start::{count, says};
 use super::support::{Running, eventually};
-
-/// A pool of so many connections.
-async fn pool(db: &Database, connections: u32) -> PgPool {
-    let options = (*db.pool().connect_options()).clone();
-    PgPoolOptions::new()
-        .max_connections(connections)
-        .connect_with(options.options([("lock_timeout", "3s")]))
-        .await
-        .unwrap()
-}
+use crate::jobs::support::impatient;
 
 /// Opens two connections, and waits until the pool has them back.
 async fn open_two(pool: &PgPool) {
@@ -38,7 +28,7 @@ async fn graphs(db: &Database) -> i64 {
 #[tokio::test]
 async fn a_first_start_in_an_open_transaction_blocks_nobody() {
     with_database(async |db| {
-        let (one, two) = (pool(db, 2).await, pool(db, 2).await);
+        let (one, two) = (impatient(db, 2), impatient(db, 2));
         // Two connections, of which one is free: the graph is stored on it.
         open_two(&one).await;
         let (a, b) = (Client::new(one.clone()), Client::new(two.clone()));
@@ -55,7 +45,7 @@ async fn a_first_start_in_an_open_transaction_blocks_nobody() {
 #[tokio::test]
 async fn two_that_start_the_same_pipelines_crosswise_do_not_meet() {
     with_database(async |db| {
-        let (one, two) = (pool(db, 1).await, pool(db, 1).await);
+        let (one, two) = (impatient(db, 1), impatient(db, 1));
         let (a, b) = (Client::new(one.clone()), Client::new(two.clone()));
         // Each pool has the one connection that its transaction is on.
         let (mut first, mut second) = (one.begin().await.unwrap(), two.begin().await.unwrap());
@@ -74,13 +64,14 @@ async fn two_that_start_the_same_pipelines_crosswise_do_not_meet() {
 async fn a_graph_that_was_stored_in_a_lost_transaction_is_stored_again() {
     with_database(async |db| {
         let it = Running::start(db);
-        let one = pool(db, 1).await;
+        let one = impatient(db, 1);
         let client = Client::new(one.clone());
         let mut tx = one.begin().await.unwrap();
         client.start_in(&mut tx, says("video", "x")).await.unwrap();
         // Twice in one transaction, and by another client meanwhile.
         client.start_in(&mut tx, says("video", "x")).await.unwrap();
-        let other = it.client.start(says("video", "x")).await.unwrap();
+        let other = Client::new(impatient(db, 1));
+        let other = other.start(says("video", "x")).await.unwrap();
         tx.rollback().await.unwrap();
         let run = client.start(says("video", "x")).await.unwrap();
         for run in [run, other] {
@@ -99,7 +90,7 @@ async fn a_graph_that_was_stored_in_a_lost_transaction_is_stored_again() {
 #[tokio::test]
 async fn a_first_start_works_in_a_transaction_with_an_old_snapshot() {
     with_database(async |db| {
-        let one = pool(db, 2).await;
+        let one = impatient(db, 2);
         open_two(&one).await;
         let client = Client::new(one.clone());
         let mut tx = one.begin().await.unwrap();

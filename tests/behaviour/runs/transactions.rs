@@ -79,6 +79,12 @@ async fn a_transaction_that_was_begun_by_hand_stays_the_callers() {
             NewRun::new(says("b", "x")).key("k"),
         ];
         client.start_many_in(&mut connection, runs).await.unwrap();
+        let runs = [
+            NewRun::new(says("c", "x")),
+            NewRun::new(says("b", "y")).key("k"),
+        ];
+        let conflict = client.start_many_in(&mut connection, runs).await;
+        assert!(matches!(conflict.unwrap_err(), Error::KeyConflict { .. }));
         execute(&mut connection, "commit").await;
         assert_eq!(count(&client).await, 2);
         let orders: Vec<i32> = sqlx::query_scalar("select id from orders")
