@@ -27,7 +27,7 @@ create table pipeline.jobs (
     priority      smallint            not null,
     queue         text collate "C"    not null,    -- names that begin alike must lie side by side
     kind          text                not null,    -- the job type's name
-    args          jsonb               not null,
+    args          json                not null,    -- as it was given: jsonb writes numbers out in full
     input         jsonb,                           -- what it is given besides
     options       jsonb,                           -- what one enqueueing changed: backoff, timeout
     unique_key    text,
@@ -73,7 +73,7 @@ create table pipeline.batch_sets (
     total         integer     not null default 0,
     ended         integer     not null default 0,
     failed        integer     not null default 0,
-    callback      jsonb,                           -- the job that is enqueued when it finishes
+    callback      json,                            -- the job that is enqueued when it finishes
     constraint counts_add_up check (0 <= failed and failed <= ended and ended <= total),
     constraint finishes_sealed check (finished_at is null or (sealed_at is not null and ended = total))
 );

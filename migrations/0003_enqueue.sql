@@ -1,8 +1,9 @@
 -- Enqueues jobs: as many as there are elements. Returns each one's id in order, and whether it is
--- new: one whose unique key is taken by a live job is that job.
+-- new: one whose unique key is taken by a live job is that job. A caller with many of them calls this
+-- several times, page by page, in one transaction.
 create function pipeline.enqueue_v1(
     p_kinds text[], p_queues text[], p_priorities smallint[], p_attempts smallint[],
-    p_leases integer[], p_args jsonb[], p_options jsonb[], p_unique text[],
+    p_leases integer[], p_args json[], p_options jsonb[], p_unique text[],
     p_delays bigint[], p_times timestamptz[], p_batch bigint
 ) returns table (ord bigint, id bigint, fresh boolean)
 language plpgsql as $$
@@ -11,6 +12,7 @@ declare
     v_now timestamptz := pipeline.now();
     v_keyed record;
     v_id bigint;
+    v_tries integer;
     v_queue text;
 begin
     return query
@@ -32,6 +34,7 @@ begin
     returning null::bigint, id, true;
 
     -- In the order of their keys: two that enqueue the same ones wait for each other in one direction.
+    -- By their bytes, as the client sorts them before it cuts them into pages.
     for v_keyed in
         select e.*, coalesce(time, v_now + delay * interval '1 ms') as at
         from unnest(p_kinds, p_queues, p_priorities, p_attempts, p_leases, p_args, p_options,
@@ -39,8 +42,9 @@ begin
              with ordinality as e (kind, queue, priority, attempts, lease, args, options, key,
                                    delay, time, ord)
         where key is not null
-        order by kind, key, e.ord
+        order by kind collate "C", key collate "C", e.ord
     loop
+        v_tries := 0;
         loop
             insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority,
                                        attempts, lease_ms, args, options, batch, unique_key)
@@ -65,6 +69,12 @@ begin
                 exit;
             end if;
             -- It ended between the two statements: its key is free again.
+            v_tries := v_tries + 1;
+            if v_tries = 100 then
+                raise serialization_failure using message = format(
+                    'the unique key of job type %s was taken and given back 100 times meanwhile',
+                    v_keyed.kind);
+            end if;
         end loop;
     end loop;
 

@@ -40,7 +40,7 @@ begin
         select nextval('pipeline.ids'), 'ready', v_now, v_now, callback ->> 'kind',
                callback ->> 'queue', (callback ->> 'priority')::smallint,
                (callback ->> 'attempts')::smallint, (callback ->> 'lease_ms')::integer,
-               callback -> 'args', nullif(callback -> 'options', 'null'),
+               callback -> 'args', (callback ->> 'options')::jsonb,
                jsonb_build_object('batch', id, 'total', total, 'failed', failed)
         from finished where callback is not null
         returning queue

@@ -8,13 +8,14 @@ create type pipeline.takes as enum ('value', 'maybe', 'outcome', 'failure', 'ord
 
 create table pipeline.graphs (
     id          bigint      primary key,
-    fingerprint bytea       not null unique,
+    fingerprint bytea       not null,              -- not unique: see store_graph_v1
     pipeline    text        not null,
     size        integer     not null,
     deadline_ms bigint,                            -- how long a run may take
     spec        json        not null,              -- as it was declared
     created_at  timestamptz not null
 );
+create index graphs_by_fingerprint on pipeline.graphs (fingerprint);
 
 create table pipeline.nodes (
     graph    bigint             not null references pipeline.graphs on delete cascade,
@@ -82,28 +83,33 @@ create table pipeline.callbacks (
 );
 
 -- Stores a graph unless it is there. Returns its id.
+--
+-- With p_alone, the caller is in a transaction of this one statement: it waits for others that store the
+-- same graph in such a transaction, so that there is one row. Else it waits for nobody: a transaction of
+-- the user may stay open for long, and a graph that it has stored is seen by nobody else meanwhile. Others
+-- then store the graph once more. Two rows of one graph do no harm: a run has the one that it was started
+-- with.
 create function pipeline.store_graph_v1(
     p_fingerprint bytea, p_pipeline text, p_deadline_ms bigint, p_spec json, p_nodes json,
-    p_edges json, p_arms json, p_callbacks json
+    p_edges json, p_arms json, p_callbacks json, p_alone boolean
 ) returns bigint
 language plpgsql as $$
 declare
     v_graph bigint;
 begin
-    select id into v_graph from pipeline.graphs where fingerprint = p_fingerprint;
+    if p_alone then
+        perform pg_advisory_xact_lock(
+            ('x' || encode(substr(p_fingerprint, 1, 8), 'hex'))::bit(64)::bigint);
+    end if;
+    select id into v_graph from pipeline.graphs
+    where fingerprint = p_fingerprint order by id limit 1;
     if found then
         return v_graph;
     end if;
     insert into pipeline.graphs (id, fingerprint, pipeline, size, deadline_ms, spec, created_at)
     values (nextval('pipeline.ids'), p_fingerprint, p_pipeline, json_array_length(p_nodes),
             p_deadline_ms, p_spec, pipeline.now())
-    on conflict (fingerprint) do nothing
     returning id into v_graph;
-    if not found then
-        -- Another has stored it meanwhile, and committed.
-        select id into strict v_graph from pipeline.graphs where fingerprint = p_fingerprint;
-        return v_graph;
-    end if;
     insert into pipeline.nodes (graph, no, waits, lease_ms, delay_ms, version, branch, priority,
                                 attempts, kind, strategy, is_any, optional, exempt, key, job, queue,
                                 options, input, arms, returns)

@@ -33,6 +33,7 @@ create table pipeline.runs (
     deadline_at     timestamptz,
     callbacks_dispatched_at timestamptz,           -- of this round
     rerun_of        bigint,
+    nonce           bigint,                        -- drawn at random by the start that made it
     live            integer             not null,  -- steps that have not ended
     events          integer             not null default 0, -- the number of the last one
     round           integer             not null default 1,

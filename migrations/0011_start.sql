@@ -1,12 +1,22 @@
 -- Starts runs of one graph: the runs, their steps and the jobs of the first ones appear together.
--- p_steps holds the params of all steps of all runs, end to end; p_pending says which of them wait in
--- a chain, whose edges the caller inserts. Returns for each run its id and `found`: null where it is new, true where its key leads to a run with the same params, false where
--- that run has others. Returns nothing at all where the graph is not there.
+--
+-- p_steps holds the params of the steps of all runs, end to end; those that are left out at the end are
+-- inserted with start_steps_v1 in the same transaction. p_pending says which of the runs wait in a chain,
+-- whose edges the caller inserts. Returns for each run its id and what became of it:
+--   new    it was started by this call
+--   sent   it was started by an earlier call with the same nonce, whose answer was lost
+--   same   its key leads to a run with the same params
+--   other  its key leads to a run with other params
+--   taken  its id is that of another run: nothing was written for any of the runs; take other ids
+-- Returns nothing at all where no graph has this id and this fingerprint.
+--
+-- Ids and the id of the graph are what a client remembers. After a failover or a restore they may be those
+-- of others, so the nonce and the fingerprint decide.
 create function pipeline.start_v1(
-    p_graph bigint, p_ids bigint[], p_history smallint[], p_params json[], p_callbacks json[],
-    p_hashes bytea[], p_keys text[], p_actors text[], p_tags json[], p_rerun_of bigint[],
-    p_pending boolean[], p_steps json[]
-) returns table (ord bigint, id bigint, found boolean)
+    p_graph bigint, p_fingerprint bytea, p_ids bigint[], p_nonces bigint[], p_history smallint[],
+    p_params json[], p_callbacks json[], p_hashes bytea[], p_keys text[], p_actors text[], p_tags json[],
+    p_rerun_of bigint[], p_pending boolean[], p_steps json[]
+) returns table (ord bigint, id bigint, outcome text)
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set jit to off
 set plan_cache_mode to force_generic_plan
@@ -15,61 +25,79 @@ as $$
 declare
     v_now timestamptz := pipeline.now();
     v_graph pipeline.graphs;
-    v_new bigint[];
+    v_new bigint[];             -- the ids of the runs that were inserted
     v_is_new boolean[];         -- of each run
+    v_unkeyed bigint;
     v_keyed record;
     v_there record;
+    v_tries integer;
     v_queue text;
 begin
-    select * into v_graph from pipeline.graphs g where g.id = p_graph;
+    select * into v_graph from pipeline.graphs g
+    where g.id = p_graph and g.fingerprint = p_fingerprint;
     if not found then
         return;
     end if;
+    -- The end of the run reads single elements of these, which cannot be done with all that is json.
+    -- Clients check that; this refuses a start whose run could never end.
+    perform from unnest(p_callbacks) as c (params)
+    where c.params is not null and jsonb_typeof(c.params::jsonb) <> 'array';
 
     with fresh as (
-        insert into pipeline.runs (id, graph, created_at, started_at, deadline_at, rerun_of, live,
+        insert into pipeline.runs (id, nonce, graph, created_at, started_at, deadline_at, rerun_of, live,
                                    events, status, history, pipeline, actor, params, callbacks, tags)
-        select r.id, p_graph, v_now, case when not r.pending then v_now end,
+        select r.id, r.nonce, p_graph, v_now, case when not r.pending then v_now end,
                case when not r.pending then v_now + v_graph.deadline_ms * interval '1 ms' end,
                r.rerun_of, v_graph.size, (r.history > 0)::integer,
                case when r.pending then 'pending' else 'running' end::pipeline.run_status, r.history,
                v_graph.pipeline, r.actor, r.params, r.callbacks,
                (select array_agg(tag) from json_array_elements_text(r.tags) as tag)
-        from unnest(p_ids, p_history, p_params, p_callbacks, p_keys, p_actors, p_tags, p_rerun_of,
-                    p_pending)
-             as r (id, history, params, callbacks, key, actor, tags, rerun_of, pending)
+        from unnest(p_ids, p_nonces, p_history, p_params, p_callbacks, p_keys, p_actors, p_tags,
+                    p_rerun_of, p_pending)
+             as r (id, nonce, history, params, callbacks, key, actor, tags, rerun_of, pending)
         where r.key is null
-        -- One that is there was sent before, and the answer was lost.
         on conflict (id) do nothing
         returning runs.id
     )
     select coalesce(array_agg(fresh.id), '{}') into v_new from fresh;
+    select count(*) into v_unkeyed from unnest(p_keys) as r (key) where r.key is null;
+    if cardinality(v_new) < v_unkeyed then
+        return query
+        select r.ord, r.id, 'taken'
+        from unnest(p_ids, p_nonces, p_keys) with ordinality as r (id, nonce, key, ord)
+        where r.key is null
+          and not exists (select from pipeline.runs t where t.id = r.id and t.nonce = r.nonce);
+        if found then
+            delete from pipeline.runs r where r.id = any (v_new);
+            return;
+        end if;
+    end if;
     -- All, or none where they were sent before: then nobody goes through the list.
     select array_agg(r.key is null and (v_new <> '{}')
-                     and (cardinality(v_new) = r.unkeyed or r.id = any (v_new)) order by r.ord)
+                     and (cardinality(v_new) = v_unkeyed or r.id = any (v_new)) order by r.ord)
     into v_is_new
-    from (
-        select r.*, count(*) filter (where r.key is null) over () as unkeyed
-        from unnest(p_ids, p_keys) with ordinality as r (id, key, ord)
-    ) as r;
+    from unnest(p_ids, p_keys) with ordinality as r (id, key, ord);
     return query
-    select r.ord, r.id, null::boolean
-    from unnest(p_ids, p_keys) with ordinality as r (id, key, ord) where r.key is null;
+    select r.ord, r.id, case when r.is_new then 'new' else 'sent' end
+    from unnest(p_ids, p_keys, v_is_new) with ordinality as r (id, key, is_new, ord)
+    where r.key is null;
 
-    -- In the order of their keys: two that start the same ones wait for each other in one direction.
+    -- In the order of their keys: two that start the same ones wait for each other in one direction. By
+    -- their bytes, as the client sorts them before it cuts them into pages.
     for v_keyed in
         select r.*
-        from unnest(p_ids, p_history, p_params, p_callbacks, p_hashes, p_keys, p_actors, p_tags,
-                    p_rerun_of, p_pending) with ordinality
-             as r (id, history, params, callbacks, hash, key, actor, tags, rerun_of, pending, ord)
+        from unnest(p_ids, p_nonces, p_history, p_params, p_callbacks, p_hashes, p_keys, p_actors,
+                    p_tags, p_rerun_of, p_pending) with ordinality
+             as r (id, nonce, history, params, callbacks, hash, key, actor, tags, rerun_of, pending, ord)
         where r.key is not null
-        order by r.key, r.ord
+        order by r.key collate "C", r.ord
     loop
+        v_tries := 0;
         loop
-            insert into pipeline.runs (id, graph, created_at, started_at, deadline_at, rerun_of, live,
-                                       events, status, history, pipeline, actor, params, callbacks,
+            insert into pipeline.runs (id, nonce, graph, created_at, started_at, deadline_at, rerun_of,
+                                       live, events, status, history, pipeline, actor, params, callbacks,
                                        tags, idempotency_key, params_hash)
-            values (v_keyed.id, p_graph, v_now, case when not v_keyed.pending then v_now end,
+            values (v_keyed.id, v_keyed.nonce, p_graph, v_now, case when not v_keyed.pending then v_now end,
                     case when not v_keyed.pending
                          then v_now + v_graph.deadline_ms * interval '1 ms' end,
                     v_keyed.rerun_of, v_graph.size, (v_keyed.history > 0)::integer,
@@ -80,20 +108,34 @@ begin
                     v_keyed.key, v_keyed.hash)
             on conflict do nothing;
             if found then
+                v_new := v_new || v_keyed.id;
                 v_is_new[v_keyed.ord] := true;
-                return query values (v_keyed.ord, v_keyed.id, null::boolean);
+                return query values (v_keyed.ord, v_keyed.id, 'new');
                 exit;
             end if;
-            select r.id, r.params_hash into v_there from pipeline.runs r
+            select r.id, r.nonce, r.params_hash into v_there from pipeline.runs r
             where r.pipeline = v_graph.pipeline and r.idempotency_key = v_keyed.key;
             if found then
                 return query values (
                     v_keyed.ord, v_there.id,
-                    case when v_there.id <> v_keyed.id then v_there.params_hash = v_keyed.hash end
+                    case when v_there.nonce = v_keyed.nonce then 'sent'
+                         when v_there.params_hash = v_keyed.hash then 'same'
+                         else 'other' end
                 );
                 exit;
             end if;
-            -- It was deleted between the two statements: its key is free again.
+            if exists (select from pipeline.runs r where r.id = v_keyed.id) then
+                delete from pipeline.runs r where r.id = any (v_new);
+                return query values (v_keyed.ord, v_keyed.id, 'taken');
+                return;
+            end if;
+            -- It was deleted between the statements: its key, or its id, is free again.
+            v_tries := v_tries + 1;
+            if v_tries = 100 then
+                raise serialization_failure using message = format(
+                    'a key of pipeline %s was taken and given back 100 times meanwhile',
+                    v_graph.pipeline);
+            end if;
         end loop;
     end loop;
     if true <> all (v_is_new) then
@@ -141,4 +183,63 @@ begin
     loop
         perform pg_notify('pipeline_jobs', v_queue);
     end loop;
+end $$;
+
+-- Inserts more steps of a run that start_v1 has inserted in this transaction: those from number p_from on.
+create function pipeline.start_steps_v1(p_run bigint, p_from integer, p_steps json[]) returns void
+language plpgsql
+set enable_seqscan to off set enable_bitmapscan to off set jit to off
+set plan_cache_mode to force_generic_plan
+as $$
+begin
+    insert into pipeline.steps (run, no, waits, status, enqueued_at, params)
+    select p_run, s.no, n.waits,
+           case when n.waits = 0 and s.started_at is not null then 'enqueued' else 'pending'
+           end::pipeline.step_status,
+           case when n.waits = 0 then s.started_at end, s.params
+    from (
+        select r.graph, r.started_at, p_from + (e.at - 1)::integer as no, e.params
+        from unnest(p_steps) with ordinality as e (params, at)
+        cross join pipeline.runs r
+        where r.id = p_run
+    ) as s
+    cross join lateral (
+        select n.waits from pipeline.nodes n where n.graph = s.graph and n.no = s.no offset 0
+    ) as n;
+end $$;
+
+-- Starts a new run of the graph that another run has, with the same params. Returns its id and what became
+-- of it, as start_v1 does; nothing where the other run is not there.
+create function pipeline.rerun_v1(p_run bigint, p_id bigint, p_nonce bigint)
+returns table (id bigint, outcome text)
+language plpgsql
+set enable_seqscan to off set enable_bitmapscan to off set jit to off
+set plan_cache_mode to force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+    select s.id, s.outcome into id, outcome
+    from pipeline.runs r
+    join pipeline.graphs g on g.id = r.graph
+    cross join lateral pipeline.start_v1(
+        g.id, g.fingerprint, array[p_id], array[p_nonce], array[r.history], array[r.params],
+        array[r.callbacks], array[null::bytea], array[null::text], array[r.actor],
+        array[to_json(r.tags)], array[r.id], array[false], '{}'
+    ) as s
+    where r.id = p_run;
+    if not found then
+        return;
+    end if;
+    if outcome = 'new' then
+        -- Row by row, however large their params are together.
+        insert into pipeline.steps (run, no, waits, status, enqueued_at, params)
+        select p_id, s.no, n.waits,
+               case when n.waits = 0 then 'enqueued' else 'pending' end::pipeline.step_status,
+               case when n.waits = 0 then r.started_at end, s.params
+        from pipeline.runs r
+        join pipeline.steps s on s.run = p_run
+        join pipeline.nodes n on n.graph = r.graph and n.no = s.no
+        where r.id = p_id;
+    end if;
+    return next;
 end $$;

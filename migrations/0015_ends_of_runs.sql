@@ -84,7 +84,7 @@ begin
         insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
                                    lease_ms, args, input, options)
         select due.id, 'ready', v_now, v_now, due.job, due.queue, due.priority, due.attempts,
-               due.lease_ms, due.args::jsonb, due.input, due.options
+               due.lease_ms, due.args, due.input, due.options
         from due
         returning queue
     )

@@ -1,9 +1,13 @@
 //! Batches: jobs that finish as one, with one job that is enqueued when they have.
 
-use serde::{Deserialize, Serialize};
-use sqlx::PgConnection;
+use std::fmt;
 
-use crate::enqueue::{Columns, Enqueued, IntoNewJob, NewJob, insert, not_encodable};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sqlx::{PgConnection, PgPool};
+
+use crate::enqueue::{Enqueued, IntoNewJob, NewJob, Pages, Target, not_encodable};
+use crate::part::Part;
 use crate::{Client, Error, Perform, Result};
 
 /// What a batch's callback is told.
@@ -29,10 +33,11 @@ impl BatchInput for BatchEnded {}
 impl BatchInput for () {}
 
 /// A batch to be: say what it does when it finishes, then give it its jobs.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "a batch is created by `jobs` or `open`"]
-pub struct NewBatch<'a> {
+pub struct NewBatch<'a, T = &'a PgPool> {
     client: &'a Client,
+    target: T,
     callback: Option<NewJob>,
 }
 
@@ -44,14 +49,15 @@ struct Callback<'a> {
     priority: i16,
     attempts: u16,
     lease_ms: u128,
-    args: serde_json::Value,
+    args: &'a RawValue,
     options: &'a crate::enqueue::Overrides,
 }
 
-impl<'a> NewBatch<'a> {
-    pub(crate) fn new(client: &'a Client) -> Self {
+impl<'a, T: Into<Target<'a>>> NewBatch<'a, T> {
+    pub(crate) fn new(client: &'a Client, target: T) -> Self {
         Self {
             client,
+            target,
             callback: None,
         }
     }
@@ -65,8 +71,9 @@ impl<'a> NewBatch<'a> {
         self.on_finish_with(job, |callback| callback)
     }
 
-    /// The same, with what is different about this one: `|callback| callback.queue("reports")`. It is
-    /// due when the batch finishes, whatever is said of its time, and has no unique key.
+    /// Sets the job that is enqueued when the batch finishes, with options of its own:
+    /// `|callback| callback.queue("reports")`. The job is due when the batch finishes: a delay or a unique
+    /// key that is set here has no effect.
     pub fn on_finish_with<J>(mut self, job: J, options: impl FnOnce(NewJob) -> NewJob) -> Self
     where
         J: Perform<Input: BatchInput>,
@@ -84,52 +91,77 @@ impl<'a> NewBatch<'a> {
     where
         I: IntoIterator<Item: IntoNewJob>,
     {
-        let columns = columns(jobs)?;
-        self.client.look_for(columns.wanted());
-        let mut tx = self.client.pool().begin().await?;
-        let batch = self.create(&mut tx).await?;
-        let added = insert(&mut tx, columns, Some(batch.id)).await?;
-        let finished =
-            sqlx::query_file_scalar!("src/sql/batch_fill.sql", batch.id, fresh(&added), true,)
-                .fetch_one(&mut *tx)
-                .await?;
-        wake(&mut tx, finished).await?;
-        tx.commit().await?;
-        Ok(batch)
+        let callback = self.callback.as_ref().map(described).transpose()?;
+        let pages = pages(self.client, jobs)?;
+        self.client.look_for(pages.wanted());
+        let mut pooled;
+        let mut part = match self.target.into() {
+            Target::Pool(pool) => {
+                pooled = pool.acquire().await?;
+                Part::transaction(&mut pooled).await?
+            }
+            Target::Connection(connection) => Part::begin(connection).await?,
+        };
+        let id = fill_new(part.connection(), callback, pages).await;
+        let id = part.finish(id).await?;
+        Ok(Batch::new(self.client, id))
     }
 
-    /// Creates the batch without jobs, open for some. It finishes no earlier than it is sealed.
+    /// Creates the batch without jobs, open for some. It finishes no earlier than it is sealed. In a
+    /// transaction of the caller, jobs can be added when that has committed.
     ///
     /// # Errors
     ///
     /// A mistake in the callback, before anything is written.
     pub async fn open(self) -> Result<Batch> {
-        let mut connection = self.client.pool().acquire().await?;
-        self.create(&mut connection).await
-    }
-
-    async fn create(&self, connection: &mut PgConnection) -> Result<Batch> {
-        let callback = match &self.callback {
-            None => None,
-            Some(job) => Some(described(job)?),
+        let callback = self.callback.as_ref().map(described).transpose()?;
+        let id = match self.target.into() {
+            Target::Pool(pool) => create(&mut *pool.acquire().await?, callback).await?,
+            Target::Connection(connection) => create(connection, callback).await?,
         };
-        let id = sqlx::query_file_scalar!("src/sql/batch_create.sql", callback)
-            .fetch_one(connection)
-            .await?;
-        Ok(Batch {
-            id,
-            client: self.client.clone(),
-        })
+        Ok(Batch::new(self.client, id))
     }
 }
 
-fn described(job: &NewJob) -> Result<serde_json::Value> {
+impl<T> fmt::Debug for NewBatch<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewBatch")
+            .field("callback", &self.callback)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn create(
+    connection: &mut PgConnection,
+    callback: Option<String>,
+) -> Result<i64, sqlx::Error> {
+    sqlx::query_file_scalar!("src/sql/batch_create.sql", callback)
+        .fetch_one(connection)
+        .await
+}
+
+/// Creates a batch with its jobs, and seals it.
+async fn fill_new(
+    connection: &mut PgConnection,
+    callback: Option<String>,
+    pages: Pages,
+) -> Result<i64> {
+    let id = create(connection, callback).await?;
+    let added = pages.insert(connection, Some(id)).await?;
+    let finished = sqlx::query_file_scalar!("src/sql/batch_fill.sql", id, fresh(&added), true)
+        .fetch_one(&mut *connection)
+        .await?;
+    wake(connection, finished).await?;
+    Ok(id)
+}
+
+fn described(job: &NewJob) -> Result<String> {
     job.check()?;
     let args = match &job.args {
         Ok(args) => serde_json::from_str(args).map_err(|why| not_encodable(job.kind, why))?,
         Err(why) => return Err(not_encodable(job.kind, why)),
     };
-    serde_json::to_value(Callback {
+    serde_json::to_string(&Callback {
         kind: job.kind,
         queue: &job.queue,
         priority: job.priority,
@@ -141,11 +173,12 @@ fn described(job: &NewJob) -> Result<serde_json::Value> {
     .map_err(|why| not_encodable(job.kind, why))
 }
 
-fn columns<I>(jobs: I) -> Result<Columns>
+fn pages<I>(client: &Client, jobs: I) -> Result<Pages>
 where
     I: IntoIterator<Item: IntoNewJob>,
 {
-    Columns::of(jobs.into_iter().map(IntoNewJob::into_new_job).collect())
+    let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
+    Pages::of(jobs, client.bytes())
 }
 
 /// One whose unique key was taken is another's, and not counted.
@@ -191,6 +224,13 @@ pub struct BatchState {
 }
 
 impl Batch {
+    fn new(client: &Client, id: i64) -> Self {
+        Self {
+            id,
+            client: client.clone(),
+        }
+    }
+
     /// Its id.
     pub fn id(&self) -> i64 {
         self.id
@@ -206,22 +246,34 @@ impl Batch {
     where
         I: IntoIterator<Item: IntoNewJob>,
     {
-        let columns = columns(jobs)?;
-        self.client.look_for(columns.wanted());
-        let mut tx = self.client.pool().begin().await?;
-        let state = self.lock(&mut tx).await?;
-        if state.sealed {
-            return Err(Error::BatchClosed {
-                batch: self.id,
-                state: if state.finished { "finished" } else { "sealed" },
-            });
-        }
-        let added = insert(&mut tx, columns, Some(self.id)).await?;
+        let pages = pages(&self.client, jobs)?;
+        self.client.look_for(pages.wanted());
+        self.open_for_more(&self.state().await?)?;
+        let mut connection = self.client.pool().acquire().await?;
+        let mut part = Part::transaction(&mut connection).await?;
+        let added = self.insert(part.connection(), pages).await;
+        part.finish(added).await
+    }
+
+    /// Inserts jobs and counts them. The batch's row is locked last, for as long as the count takes: while
+    /// it is held, no worker can end a job of the batch.
+    async fn insert(&self, connection: &mut PgConnection, pages: Pages) -> Result<Vec<Enqueued>> {
+        let added = pages.insert(connection, Some(self.id)).await?;
+        self.open_for_more(&self.lock(connection).await?)?;
         sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id, fresh(&added), false)
-            .fetch_one(&mut *tx)
+            .fetch_one(connection)
             .await?;
-        tx.commit().await?;
         Ok(added)
+    }
+
+    fn open_for_more(&self, state: &BatchState) -> Result<()> {
+        if !state.sealed {
+            return Ok(());
+        }
+        Err(Error::BatchClosed {
+            batch: self.id,
+            state: if state.finished { "finished" } else { "sealed" },
+        })
     }
 
     /// Says that nothing more will be added. If all its jobs have ended, it finishes now. Sealing
@@ -231,14 +283,18 @@ impl Batch {
     ///
     /// When the database refuses.
     pub async fn seal(&self) -> Result<()> {
-        let mut tx = self.client.pool().begin().await?;
-        self.lock(&mut tx).await?;
+        let mut connection = self.client.pool().acquire().await?;
+        let mut part = Part::transaction(&mut connection).await?;
+        let sealed = self.seal_on(part.connection()).await;
+        part.finish(sealed).await
+    }
+
+    async fn seal_on(&self, connection: &mut PgConnection) -> Result<()> {
+        self.lock(connection).await?;
         let finished = sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id, 0, true)
-            .fetch_one(&mut *tx)
+            .fetch_one(&mut *connection)
             .await?;
-        wake(&mut tx, finished).await?;
-        tx.commit().await?;
-        Ok(())
+        wake(connection, finished).await
     }
 
     /// Where it stands.

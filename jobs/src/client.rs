@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use sqlx::{PgConnection, PgPool};
 
-use crate::Result;
 use crate::batch::NewBatch;
 use crate::enqueue::{Enqueue, Enqueued, IntoNewJob, Target, insert_into};
 use crate::known::{Known, Wanted};
+use crate::{Result, limits};
 
 /// The application's side: enqueues jobs, and looks after them.
 ///
@@ -38,13 +38,18 @@ use crate::known::{Known, Wanted};
 pub struct Client {
     pool: PgPool,
     known: Arc<Known>,
+    bytes: limits::Bytes,
 }
 
 impl Client {
     /// A client on a pool of yours.
     pub fn new(pool: PgPool) -> Self {
         let known = Known::new(pool.clone());
-        Self { pool, known }
+        Self {
+            pool,
+            known,
+            bytes: limits::Bytes::default(),
+        }
     }
 
     /// A client on a pool of its own.
@@ -79,8 +84,8 @@ impl Client {
         }
     }
 
-    /// The same inside a transaction of yours: it is there when that is committed, and never was when
-    /// it is not. A unique key that another open transaction has taken is waited for.
+    /// Enqueues a job in the caller's transaction: it becomes visible when that commits, and is discarded
+    /// if it rolls back. A unique key that another open transaction has taken is waited for.
     pub fn enqueue_in<'a>(&self, tx: &'a mut PgConnection, job: impl IntoNewJob) -> Enqueue<'a> {
         Enqueue {
             target: Target::Connection(tx),
@@ -89,35 +94,78 @@ impl Client {
         }
     }
 
-    /// Enqueues many jobs in one statement, all of them or none.
+    /// Enqueues many jobs in one transaction, all of them or none.
     ///
     /// # Errors
     ///
     /// The first mistake in any of them, before anything is written.
+    /// [`Error::TooMany`](crate::Error::TooMany) and [`Error::TooManyBytes`](crate::Error::TooManyBytes)
+    /// for more than one call takes.
     pub async fn enqueue_many<I>(&self, jobs: I) -> Result<Vec<Enqueued>>
     where
         I: IntoIterator<Item: IntoNewJob>,
     {
         let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
-        insert_into(Target::Pool(&self.pool), &self.known, jobs).await
+        insert_into(Target::Pool(&self.pool), &self.known, jobs, self.bytes).await
     }
 
-    /// The same inside a transaction of yours.
+    /// Enqueues many jobs in the caller's transaction, all of them or none.
     ///
     /// # Errors
     ///
-    /// The first mistake in any of them, before anything is written.
+    /// Those of [`enqueue_many`](Self::enqueue_many).
     pub async fn enqueue_many_in<I>(&self, tx: &mut PgConnection, jobs: I) -> Result<Vec<Enqueued>>
     where
         I: IntoIterator<Item: IntoNewJob>,
     {
         let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
-        insert_into(Target::Connection(tx), &self.known, jobs).await
+        insert_into(Target::Connection(tx), &self.known, jobs, self.bytes).await
     }
 
-    /// A batch: jobs that finish as one.
+    /// Creates a batch: jobs that finish as one.
     pub fn batch(&self) -> NewBatch<'_> {
-        NewBatch::new(self)
+        NewBatch::new(self, &self.pool)
+    }
+
+    /// Creates a batch in the caller's transaction: the batch, its jobs and its seal become visible when
+    /// that commits, and are discarded if it rolls back.
+    ///
+    /// ```no_run
+    /// # use jobs::{Client, Context, Job, JobError, Perform};
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, Job)]
+    /// # struct Thumbnail { photo: i64 }
+    /// # impl Perform for Thumbnail {
+    /// #     type Input = ();
+    /// #     type Output = ();
+    /// #     async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> { Ok(()) }
+    /// # }
+    /// # async fn example(client: Client, photos: Vec<i64>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut tx = client.pool().begin().await?;
+    /// // .. insert the album ..
+    /// let thumbnails = photos.into_iter().map(|photo| Thumbnail { photo });
+    /// client.batch_in(&mut tx).jobs(thumbnails).await?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn batch_in<'a>(&'a self, tx: &'a mut PgConnection) -> NewBatch<'a, &'a mut PgConnection> {
+        NewBatch::new(self, tx)
+    }
+
+    /// Sets how many bytes go into one statement and one call, so that a test need not send as many as the
+    /// default allows.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_bytes(mut self, bytes: limits::Bytes) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// How many bytes go into one statement and one call.
+    #[doc(hidden)]
+    pub fn bytes(&self) -> limits::Bytes {
+        self.bytes
     }
 
     /// Warns, soon, of what no live worker takes.

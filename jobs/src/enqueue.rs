@@ -12,6 +12,7 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::hidden::Hidden;
 use crate::known::{Known, Wanted};
+use crate::part::Part;
 use crate::{Backoff, Error, NoInput, Perform, Result, limits};
 
 /// A job on its way into the queue, and what is different about it.
@@ -137,6 +138,18 @@ impl NewJob {
     pub fn unique_key(mut self, key: impl Into<String>) -> Self {
         self.unique_key = Some(key.into());
         self
+    }
+
+    /// How many bytes of a statement it takes; the numbers, the times and the options have a share of
+    /// their own.
+    fn size(&self) -> usize {
+        let texts = [
+            Some(self.kind),
+            Some(&self.queue),
+            self.unique_key.as_deref(),
+        ];
+        let texts: usize = texts.into_iter().flatten().map(str::len).sum();
+        128 + texts + self.args.as_ref().map_or(0, String::len)
     }
 
     /// Everything that can be wrong with it, before anything is written.
@@ -266,10 +279,25 @@ impl Enqueued {
     }
 }
 
-/// Where the statement runs.
-pub(crate) enum Target<'a> {
+/// Where the statements run.
+#[derive(Debug)]
+pub enum Target<'a> {
+    /// On a connection of the pool, in a transaction of their own.
     Pool(&'a PgPool),
+    /// On the caller's connection, in its transaction if it is in one.
     Connection(&'a mut PgConnection),
+}
+
+impl<'a> From<&'a PgPool> for Target<'a> {
+    fn from(pool: &'a PgPool) -> Self {
+        Self::Pool(pool)
+    }
+}
+
+impl<'a> From<&'a mut PgConnection> for Target<'a> {
+    fn from(connection: &'a mut PgConnection) -> Self {
+        Self::Connection(connection)
+    }
 }
 
 /// Puts one job into the queue when awaited.
@@ -319,7 +347,8 @@ impl<'a> IntoFuture for Enqueue<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let enqueued = insert_into(self.target, &self.known, vec![self.job]).await?;
+            let bytes = limits::Bytes::default();
+            let enqueued = insert_into(self.target, &self.known, vec![self.job], bytes).await?;
             enqueued
                 .first()
                 .copied()
@@ -332,18 +361,108 @@ pub(crate) async fn insert_into(
     target: Target<'_>,
     known: &Arc<Known>,
     jobs: Vec<NewJob>,
+    bytes: limits::Bytes,
 ) -> Result<Vec<Enqueued>> {
-    let columns = Columns::of(jobs)?;
-    known.look_for(columns.wanted());
-    match target {
-        Target::Pool(pool) => insert(&mut *pool.acquire().await?, columns, None).await,
-        Target::Connection(connection) => insert(connection, columns, None).await,
+    let pages = Pages::of(jobs, bytes)?;
+    known.look_for(pages.wanted());
+    let mut pooled;
+    let mut part = match target {
+        Target::Pool(pool) => {
+            pooled = pool.acquire().await?;
+            if pages.is_one() {
+                return pages.insert(&mut pooled, None).await;
+            }
+            Part::transaction(&mut pooled).await?
+        }
+        Target::Connection(connection) if pages.is_one() => {
+            return pages.insert(connection, None).await;
+        }
+        Target::Connection(connection) => Part::begin(connection).await?,
+    };
+    let enqueued = pages.insert(part.connection(), None).await;
+    part.finish(enqueued).await
+}
+
+/// The jobs of one call, a page for each statement. The order of pages and of jobs in them is that in which
+/// unique keys are taken, the same for every caller.
+pub(crate) struct Pages(Vec<Columns>);
+
+impl Pages {
+    /// Checks every job before any is written.
+    pub(crate) fn of(jobs: Vec<NewJob>, bytes: limits::Bytes) -> Result<Self> {
+        if jobs.len() > limits::BULK {
+            return Err(Error::TooMany { count: jobs.len() });
+        }
+        let mut size = 0;
+        for job in &jobs {
+            job.check()?;
+            size += job.size();
+            if size > bytes.call {
+                let limit = bytes.call;
+                return Err(Error::TooManyBytes { size, limit });
+            }
+        }
+        let mut jobs: Vec<(usize, NewJob)> = jobs.into_iter().enumerate().collect();
+        if size > bytes.page {
+            // Without a key first: that is the order within a statement.
+            let of = |job: &NewJob| {
+                (
+                    job.unique_key.is_some().then_some(job.kind),
+                    job.unique_key.clone(),
+                )
+            };
+            jobs.sort_by_cached_key(|(_, job)| of(job));
+        }
+        let mut pages: Vec<Columns> = Vec::new();
+        for (at, job) in jobs {
+            let size = job.size();
+            match pages.last_mut() {
+                Some(page) if page.size + size <= bytes.page => page.push(at, size, job)?,
+                _ => {
+                    let mut page = Columns::default();
+                    page.push(at, size, job)?;
+                    pages.push(page);
+                }
+            }
+        }
+        Ok(Self(pages))
+    }
+
+    /// Whether one statement is enough.
+    fn is_one(&self) -> bool {
+        self.0.len() < 2
+    }
+
+    /// What somebody must take, one for each job.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
+        self.0.iter().flat_map(Columns::wanted)
+    }
+
+    /// Inserts the jobs page by page; the caller sees to it that all are kept or none. Returns them in the
+    /// order in which they were given.
+    pub(crate) async fn insert(
+        self,
+        connection: &mut PgConnection,
+        batch: Option<i64>,
+    ) -> Result<Vec<Enqueued>> {
+        let count = self.0.iter().map(|page| page.at.len()).sum();
+        let mut answers: Vec<Option<Enqueued>> = vec![None; count];
+        for page in self.0 {
+            page.insert(connection, batch, &mut answers).await?;
+        }
+        answers
+            .into_iter()
+            .map(|answer| answer.ok_or_else(|| sqlx::Error::RowNotFound.into()))
+            .collect()
     }
 }
 
 /// The jobs of one statement, a column each.
 #[derive(Default)]
-pub(crate) struct Columns {
+struct Columns {
+    /// Where each job is in the call.
+    at: Vec<usize>,
+    size: usize,
     kinds: Vec<&'static str>,
     queues: Vec<String>,
     priorities: Vec<i16>,
@@ -357,8 +476,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// What somebody must take, one for each job.
-    pub(crate) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
+    fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
         self.kinds
             .iter()
             .zip(&self.queues)
@@ -369,85 +487,71 @@ impl Columns {
             })
     }
 
-    /// Checks every job before any is written.
-    pub(crate) fn of(jobs: Vec<NewJob>) -> Result<Self> {
-        if jobs.len() > limits::BULK {
-            return Err(Error::TooMany { count: jobs.len() });
-        }
-        let mut columns = Self::default();
-        for job in jobs {
-            job.check()?;
-            let kind = job.kind;
-            columns.kinds.push(kind);
-            columns.queues.push(job.queue);
-            columns.priorities.push(job.priority);
-            columns.attempts.push(job.attempts.cast_signed());
-            columns
-                .leases
-                .push(i32::try_from(job.lease.as_millis()).unwrap_or(i32::MAX));
-            columns.options.push(job.overrides.json());
-            columns
-                .args
-                .push(job.args.map_err(|why| not_encodable(kind, why))?);
-            columns.keys.push(job.unique_key);
-            let (delay, time) = match job.due {
-                Due::After(delay) => (i64::try_from(delay.as_millis()).ok(), None),
-                Due::At(moment) => (None, Some(moment)),
-            };
-            columns.delays.push(delay);
-            columns.times.push(time);
-        }
-        Ok(columns)
-    }
-}
-
-pub(crate) async fn insert(
-    connection: &mut PgConnection,
-    columns: Columns,
-    batch: Option<i64>,
-) -> Result<Vec<Enqueued>> {
-    let count = columns.kinds.len();
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    let keyed: Vec<bool> = columns.keys.iter().map(Option::is_some).collect();
-    let rows = sqlx::query_file!(
-        "src/sql/enqueue.sql",
-        &columns.kinds as &[&str],
-        &columns.queues,
-        &columns.priorities,
-        &columns.attempts,
-        &columns.leases,
-        &columns.args,
-        &columns.options as &[Option<String>],
-        &columns.keys as &[Option<String>],
-        &columns.delays as &[Option<i64>],
-        &columns.times as &[Option<DateTime<Utc>>],
-        batch,
-    )
-    .fetch_all(connection)
-    .await?;
-    let mut answers: Vec<Option<Enqueued>> = vec![None; count];
-    // Those without a key come back in the order they went in, without their position.
-    let mut plain = keyed
-        .iter()
-        .enumerate()
-        .filter(|(_, keyed)| !**keyed)
-        .map(|(at, _)| at);
-    for row in rows {
-        let at = match row.ord {
-            Some(ord) => usize::try_from(ord - 1).ok(),
-            None => plain.next(),
+    fn push(&mut self, at: usize, size: usize, job: NewJob) -> Result<()> {
+        let kind = job.kind;
+        self.at.push(at);
+        self.size += size;
+        self.kinds.push(kind);
+        self.queues.push(job.queue);
+        self.priorities.push(job.priority);
+        self.attempts.push(job.attempts.cast_signed());
+        self.leases
+            .push(i32::try_from(job.lease.as_millis()).unwrap_or(i32::MAX));
+        self.options.push(job.overrides.json());
+        self.args
+            .push(job.args.map_err(|why| not_encodable(kind, why))?);
+        self.keys.push(job.unique_key);
+        let (delay, time) = match job.due {
+            Due::After(delay) => (i64::try_from(delay.as_millis()).ok(), None),
+            Due::At(moment) => (None, Some(moment)),
         };
-        if let Some(slot) = at.and_then(|at| answers.get_mut(at)) {
-            *slot = Some(Enqueued {
-                id: row.id,
-                fresh: row.fresh,
-            });
-        }
+        self.delays.push(delay);
+        self.times.push(time);
+        Ok(())
     }
-    answers
-        .into_iter()
-        .map(|answer| answer.ok_or_else(|| sqlx::Error::RowNotFound.into()))
-        .collect()
+
+    async fn insert(
+        self,
+        connection: &mut PgConnection,
+        batch: Option<i64>,
+        answers: &mut [Option<Enqueued>],
+    ) -> Result<()> {
+        let rows = sqlx::query_file!(
+            "src/sql/enqueue.sql",
+            &self.kinds as &[&str],
+            &self.queues,
+            &self.priorities,
+            &self.attempts,
+            &self.leases,
+            &self.args,
+            &self.options as &[Option<String>],
+            &self.keys as &[Option<String>],
+            &self.delays as &[Option<i64>],
+            &self.times as &[Option<DateTime<Utc>>],
+            batch,
+        )
+        .fetch_all(connection)
+        .await?;
+        // Those without a key come back in the order they went in, without their position.
+        let mut plain = self
+            .keys
+            .iter()
+            .enumerate()
+            .filter(|(_, key)| key.is_none())
+            .map(|(place, _)| place);
+        for row in rows {
+            let place = match row.ord {
+                Some(ord) => usize::try_from(ord - 1).ok(),
+                None => plain.next(),
+            };
+            let at = place.and_then(|place| self.at.get(place));
+            if let Some(slot) = at.and_then(|at| answers.get_mut(*at)) {
+                *slot = Some(Enqueued {
+                    id: row.id,
+                    fresh: row.fresh,
+                });
+            }
+        }
+        Ok(())
+    }
 }

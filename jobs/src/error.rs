@@ -146,6 +146,19 @@ pub enum Error {
         what: &'static str,
     },
 
+    /// JSON that Postgres could not read later.
+    #[error("the {what} of `{kind}` cannot be stored: at `{place}` there is {problem}")]
+    NotStorable {
+        /// The job type's name.
+        kind: &'static str,
+        /// What cannot be stored.
+        what: &'static str,
+        /// The path of the value in it.
+        place: String,
+        /// What is wrong with the value, and the remedy.
+        problem: crate::JsonProblem,
+    },
+
     /// A unique key without a character.
     #[error("the unique key of `{kind}` is empty: give it a value, or leave it out")]
     EmptyKey {
@@ -201,6 +214,18 @@ pub enum Error {
     TooMany {
         /// How many were given.
         count: usize,
+    },
+
+    /// More bytes than one call takes.
+    #[error(
+        "the jobs of one call have {size} bytes or more together, and {limit} is the limit: enqueue them in \
+         several calls, or store their data elsewhere and pass references to it"
+    )]
+    TooManyBytes {
+        /// How many were counted until the limit was passed.
+        size: usize,
+        /// How many there may be.
+        limit: usize,
     },
 
     /// A queue that would be served by nobody, or by more than there can be.

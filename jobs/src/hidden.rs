@@ -60,11 +60,6 @@ pub fn reason(error: &serde_json::Error) -> String {
 /// Where a JSON text does not decode. Keys that cannot be the names of fields are data, and shown as `*`;
 /// so is one that no field has.
 pub fn place(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    let is_field = |key: &str| {
-        let rest = key.strip_prefix(|first: char| first.is_ascii_alphabetic() || first == '_');
-        let is_in_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        key.len() <= 64 && rest.is_some_and(|rest| rest.chars().all(is_in_name))
-    };
     let segments: Vec<&Segment> = error.path().iter().collect();
     let is_unknown = error.inner().to_string().starts_with("unknown field");
     let mut place = String::new();
@@ -88,6 +83,13 @@ pub fn place(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
         place.push('.');
     }
     place
+}
+
+/// Whether a key can be the name of a field. One that cannot is data.
+pub(crate) fn is_field(key: &str) -> bool {
+    let rest = key.strip_prefix(|first: char| first.is_ascii_alphabetic() || first == '_');
+    let is_in_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    key.len() <= 64 && rest.is_some_and(|rest| rest.chars().all(is_in_name))
 }
 
 /// Of a text that is not one of serde's own, nothing is known, and so nothing is kept.

@@ -41,12 +41,14 @@ pub mod limits;
 mod manage;
 mod migrate;
 mod options;
+mod part;
 mod prune;
 mod registry;
 #[doc(hidden)]
 pub mod seams;
 #[doc(hidden)]
 pub mod sqlstate;
+mod stored_json;
 mod words;
 mod worker;
 
@@ -68,5 +70,6 @@ pub use options::{Backoff, Growth, JobOptions};
 pub use pipeline_derive::Job;
 pub use registry::{Jobs, Output, Performer};
 pub use sqlx;
+pub use stored_json::JsonProblem;
 pub use words::UnknownWord;
 pub use worker::{Worker, shutdown_signal};

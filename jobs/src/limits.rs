@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{Error, Result};
+pub use crate::stored_json::{JsonProblem, NotStorable, check as json};
+use crate::{Error, Result, stored_json};
 
 /// The longest name of a queue or a job type.
 pub const NAME: usize = 128;
@@ -14,8 +15,27 @@ pub const KEY: usize = 512;
 pub(crate) const MESSAGE: usize = 8 << 10;
 /// The most slots of a queue in one process.
 pub(crate) const SLOTS: u32 = 100_000;
-/// The most jobs in one statement.
+/// The most jobs in one call.
 pub const BULK: usize = 100_000;
+
+/// How many bytes go to the server: of what is stored, without what the protocol adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes {
+    /// In one statement. What is larger is cut into several statements of one transaction. The server
+    /// was seen to need seven times as much memory for a statement: 115 MB for 16 MiB.
+    pub page: usize,
+    /// In one call.
+    pub call: usize,
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self {
+            page: 8 << 20,
+            call: 256 << 20,
+        }
+    }
+}
 
 /// The longest time that is kept; longer ones are taken for it where they do no harm.
 pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -55,7 +75,7 @@ fn in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
 
-/// JSON of a bearable size, without the one character that Postgres cannot store.
+/// JSON of a bearable size that keeps the rule for what is stored.
 pub(crate) fn data(kind: &'static str, what: &'static str, json: &str) -> Result<()> {
     if json.len() > DATA {
         return Err(Error::TooLarge {
@@ -65,10 +85,12 @@ pub(crate) fn data(kind: &'static str, what: &'static str, json: &str) -> Result
             limit: DATA,
         });
     }
-    if has_nul(json) {
-        return Err(Error::HasNul { kind, what });
-    }
-    Ok(())
+    stored_json::check(json).map_err(|found| Error::NotStorable {
+        kind,
+        what,
+        place: found.place,
+        problem: found.problem,
+    })
 }
 
 /// A unique key.
@@ -100,14 +122,6 @@ pub(crate) fn message(text: &str) -> String {
     }
     text.truncate(end);
     text
-}
-
-/// Whether a JSON text holds an escaped NUL: `\u0000` behind an even number of backslashes.
-pub fn has_nul(json: &str) -> bool {
-    json.match_indices("\\u0000").any(|(at, _)| {
-        let before = json[..at].bytes().rev().take_while(|b| *b == b'\\').count();
-        before % 2 == 0
-    })
 }
 
 /// What a message shows of a value that may be long or strange.
@@ -159,8 +173,9 @@ mod tests {
 
     #[test]
     fn data_is_bounded() {
-        assert!(data("job", "arguments", &"1".repeat(DATA)).is_ok());
-        assert!(data("job", "arguments", &"1".repeat(DATA + 1)).is_err());
+        let text = |size: usize| format!("\"{}\"", "x".repeat(size - 2));
+        assert!(data("job", "arguments", &text(DATA)).is_ok());
+        assert!(data("job", "arguments", &text(DATA + 1)).is_err());
     }
 
     #[test]

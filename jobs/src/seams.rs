@@ -5,6 +5,8 @@ pub use crate::engine::{
     ClaimHook, Effects, EndHook, FailureLabel, MaintenanceTask, Moment, Notification, OfferedSlots,
     Probe, SlotOffer,
 };
+pub use crate::enqueue::Target;
 pub use crate::input::{Given, Input};
 pub use crate::known::Wanted;
+pub use crate::part::Part;
 pub use crate::registry::Fake;

@@ -104,6 +104,19 @@ pub enum Error {
         what: &'static str,
     },
 
+    /// JSON that Postgres could not read later.
+    #[error("the {what} of `{of}` cannot be stored: at `{place}` there is {problem}")]
+    NotStorable {
+        /// The step or the pipeline.
+        of: String,
+        /// What cannot be stored.
+        what: &'static str,
+        /// The path of the value in it.
+        place: String,
+        /// What is wrong with the value, and the remedy.
+        problem: jobs::JsonProblem,
+    },
+
     /// A word that says nothing.
     #[error("the {what} of a run of `{pipeline}` is empty: give it a value, or leave it out")]
     Empty {
@@ -133,6 +146,29 @@ pub enum Error {
         count: usize,
         /// How many there may be.
         limit: usize,
+    },
+
+    /// More bytes than one call takes.
+    #[error(
+        "the runs of one call have {size} bytes of params together, and {limit} is the limit: start them in \
+         several calls, or store the data elsewhere and pass references to it"
+    )]
+    TooManyBytes {
+        /// How many were given.
+        size: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+
+    /// The ids for new runs belong to runs that are there.
+    #[error(
+        "new ids were those of other runs {tries} times in a row: the sequence `pipeline.run_ids` stands \
+         behind the runs; set it with `select setval('pipeline.run_ids', max(id)) from pipeline.runs`, then \
+         start again"
+    )]
+    IdsTaken {
+        /// How often other ids were taken.
+        tries: u32,
     },
 
     /// There is no such run.

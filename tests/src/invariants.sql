@@ -97,6 +97,13 @@ where r.live <> steps.live
    or steps.total <> (select g.size from pipeline.graphs g where g.id = r.graph)
 
 union all
+-- Rule 32: a start that was sent twice is one run.
+select format('runs %s bear one nonce', array_agg(r.id order by r.id)), jsonb_agg(to_jsonb(r))
+from pipeline.runs r
+where r.nonce is not null
+group by r.nonce having count(*) > 1
+
+union all
 select format('run %s has graph %s, which is not there', r.id, r.graph), to_jsonb(r)
 from pipeline.runs r
 where not exists (select from pipeline.graphs g where g.id = r.graph)

@@ -1,6 +1,7 @@
 //! The application's side: starts runs, and looks at them.
 
 mod attempts;
+mod canonical;
 mod chain;
 mod control;
 mod events;
@@ -8,7 +9,9 @@ mod health;
 mod list;
 mod new_run;
 mod output;
+mod plan;
 mod prune;
+mod remembered;
 mod run;
 mod send;
 mod start;
@@ -16,14 +19,11 @@ mod state;
 mod wait;
 mod waiters;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use sqlx::{PgConnection, PgPool};
 
 use crate::Result;
-use crate::graph::Fingerprint;
 
 pub use attempts::Attempt;
 pub use chain::{Chain, IntoStage, Stage};
@@ -32,6 +32,7 @@ pub use events::{Event, EventStatus};
 pub use health::Health;
 pub use list::{BadCursor, Cursor, Page, RunFilter};
 pub use new_run::{History, IntoRun, NewRun};
+use remembered::Remembered;
 pub use run::Run;
 pub use start::Start;
 use start::{Target, start};
@@ -52,10 +53,7 @@ pub struct Client {
 /// What the clones of a client share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// Graphs that are stored, as far as we know: another may have rolled back what it stored.
-    graphs: Mutex<HashMap<Fingerprint, i64>>,
-    /// Ids for runs to come.
-    ids: Mutex<Vec<i64>>,
+    remembered: Remembered,
     /// Who waits for the end of a run.
     waiters: Arc<Waiters>,
 }
@@ -78,6 +76,19 @@ impl Client {
         Ok(Self::new(PgPool::connect(url).await?))
     }
 
+    /// Sets how many bytes go into one statement and one call, so that a test need not send as many as the
+    /// default allows.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_bytes(mut self, bytes: jobs::limits::Bytes) -> Self {
+        self.jobs = self.jobs.with_bytes(bytes);
+        self
+    }
+
+    fn remembered(&self) -> &Remembered {
+        &self.shared.remembered
+    }
+
     /// Starts a run when awaited; what is different about it can be said before.
     ///
     /// The run, its steps and the jobs of the first ones appear together.
@@ -85,8 +96,9 @@ impl Client {
         Start::new(self, Target::Pool(self.pool()), run.into_run())
     }
 
-    /// The same inside a transaction of yours: the run is there when that is committed, and never was
-    /// when it is not. A key that another open transaction has taken is waited for.
+    /// Starts a run in the caller's transaction: it becomes visible when that commits, and is discarded if it
+    /// rolls back. A key that another open transaction has taken is waited for. On a connection that is in
+    /// no transaction, the start is one of its own.
     pub fn start_in<'a, R: IntoRun>(
         &self,
         tx: &'a mut PgConnection,
@@ -100,6 +112,8 @@ impl Client {
     /// # Errors
     ///
     /// The first mistake in any of them, before anything is written.
+    /// [`Error::TooMany`](crate::Error::TooMany) and [`Error::TooManyBytes`](crate::Error::TooManyBytes)
+    /// for more than one call takes.
     pub async fn start_many<I, O>(&self, runs: I) -> Result<Vec<Run<O>>>
     where
         I: IntoIterator<Item: IntoRun<Output = O>>,
@@ -108,11 +122,11 @@ impl Client {
         start(self, Target::Pool(self.pool()), runs).await
     }
 
-    /// The same inside a transaction of yours.
+    /// Starts many runs in the caller's transaction, all of them or none.
     ///
     /// # Errors
     ///
-    /// The first mistake in any of them, before anything is written.
+    /// Those of [`start_many`](Self::start_many).
     pub async fn start_many_in<I, O>(&self, tx: &mut PgConnection, runs: I) -> Result<Vec<Run<O>>>
     where
         I: IntoIterator<Item: IntoRun<Output = O>>,

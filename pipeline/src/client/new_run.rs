@@ -3,6 +3,7 @@
 use jobs::limits;
 use sha2::{Digest as _, Sha256};
 
+use super::canonical;
 use crate::coordinator::kind_name;
 use crate::declare::{Named, Pipeline, PipelineOutput};
 use crate::graph::spec::StepKind;
@@ -114,8 +115,19 @@ impl<O> NewRun<O> {
                 data(&spec.key, "params", params)?;
             }
         }
+        let mut together = 0;
         for params in self.pipeline.callback_params() {
             data(self.pipeline.name(), "callback's params", params)?;
+            together += params.len();
+        }
+        // They lie in one row until the run ends.
+        if together > limits::DATA {
+            return Err(Error::TooLarge {
+                of: name(),
+                what: "callbacks' params together",
+                size: together,
+                limit: limits::DATA,
+            });
         }
         if let Some(params) = self.pipeline.own_params() {
             data(self.pipeline.name(), "params", params)?;
@@ -161,14 +173,43 @@ impl<O> NewRun<O> {
             .try_for_each(|tag| word("tag", tag, tag.chars().count(), TAG, "characters"))
     }
 
+    /// How many bytes of a statement it takes, about.
+    pub(super) fn size(&self) -> usize {
+        let pipeline = &self.pipeline;
+        let callbacks: usize = pipeline.callback_params().iter().map(String::len).sum();
+        // Nodes that were not declared have no params.
+        let undeclared = pipeline
+            .graph()
+            .len()
+            .saturating_sub(pipeline.params().len());
+        let steps: usize = pipeline
+            .params()
+            .iter()
+            .map(|step| step_size(&step.as_deref()))
+            .sum();
+        let texts: usize = [&self.key, &self.actor]
+            .into_iter()
+            .flatten()
+            .map(String::len)
+            .sum();
+        let tags: usize = self.tags.iter().map(String::len).sum();
+        256 + texts
+            + tags
+            + callbacks
+            + pipeline.own_params().map_or(0, str::len)
+            + steps
+            + undeclared * step_size(&None)
+    }
+
     /// What "the same params" means: those of the pipeline where it has its own, else those of its
-    /// steps and callbacks; the order of keys in an object does not matter.
+    /// steps and callbacks; the order of keys in an object does not matter. They have been checked.
     pub(super) fn params_hash(&self) -> Vec<u8> {
         let mut hash = Sha256::new();
         let mut add = |json: Option<&str>| {
-            let value: Option<serde_json::Value> =
-                json.and_then(|json| serde_json::from_str(json).ok());
-            let text = value.map_or_else(String::new, |value| value.to_string());
+            let mut text = String::new();
+            if let Some(json) = json {
+                canonical::write(json, &mut text);
+            }
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);
         };
@@ -201,7 +242,12 @@ impl<O> Clone for NewRun<O> {
     }
 }
 
-/// JSON of a bearable size, without the one character that Postgres cannot store.
+/// How many bytes of a statement a step takes, about.
+pub(super) fn step_size(params: &Option<&str>) -> usize {
+    8 + params.map_or(0, str::len)
+}
+
+/// JSON of a bearable size that keeps the rule for what is stored.
 fn data(of: &str, what: &'static str, json: &str) -> Result<()> {
     if json.len() > limits::DATA {
         return Err(Error::TooLarge {
@@ -211,13 +257,12 @@ fn data(of: &str, what: &'static str, json: &str) -> Result<()> {
             limit: limits::DATA,
         });
     }
-    if json.contains('\0') || limits::has_nul(json) {
-        return Err(Error::HasNul {
-            of: of.to_owned(),
-            what,
-        });
-    }
-    Ok(())
+    limits::json(json).map_err(|found| Error::NotStorable {
+        of: of.to_owned(),
+        what,
+        place: found.place,
+        problem: found.problem,
+    })
 }
 
 /// What can be started: a pipeline, the params of a named one, or a [`NewRun`] that says more about

@@ -1,304 +1,145 @@
-//! A start on its way into the database: one statement for the runs of one graph.
+//! A start on its way into the database.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Duration;
 
-use jobs::seams::Wanted;
-use sha2::{Digest as _, Sha256};
-use sqlx::{Connection as _, PgConnection, PgPool};
+use jobs::seams::Part;
+use jobs::sqlstate::ErrorClass;
+use sqlx::{PgConnection, PgPool};
 
 use super::control::request;
-use super::new_run::NewRun;
+use super::plan::{Group, Plan};
 use super::{Client, Run};
-use crate::coordinator::store;
+use crate::coordinator::{Kept, store};
 use crate::{Error, Result};
 
-/// So many steps go into one statement, and so many at most into one call.
-const STATEMENT: usize = 50_000;
-const CALL: usize = 1_000_000;
-/// How many ids are taken ahead.
-const AHEAD: usize = 64;
 /// How often a start is sent again whose answer was lost.
 const AGAIN: u32 = 3;
+/// How often a start takes other ids because its own were those of other runs.
+const OTHER_IDS: u32 = 10;
 
-/// A start, ready to be sent.
-pub(super) struct Plan<'a> {
-    /// Those of the first stage.
-    first: Vec<Group<'a>>,
-    /// Those that are chained to it.
-    rest: Vec<Group<'a>>,
-    pub(super) count: usize,
-    /// How many runs each stage has.
-    stages: Vec<usize>,
-    after: &'a [i64],
-    pub(super) has_keys: bool,
-}
+/// The runs of a start: the id of each, and whether its key led to a run with the same params (`true`) or
+/// with others (`false`); `None` where it is new.
+pub(super) type Found = Vec<(i64, Option<bool>)>;
 
-impl<'a> Plan<'a> {
-    /// Checks everything, before anything is written.
-    pub(super) fn of(stages: &'a [Vec<NewRun>], after: &'a [i64]) -> Result<Self> {
-        let runs = || stages.iter().flatten();
-        let steps: usize = runs().map(|run| run.pipeline.graph().len()).sum();
-        if steps > CALL {
-            return Err(Error::TooMany {
-                what: "steps",
-                count: steps,
-                limit: CALL,
-            });
-        }
-        runs().try_for_each(NewRun::check)?;
-        for (at, stage) in stages.iter().enumerate() {
-            let keyed = stage.iter().find(|run| run.key.is_some());
-            if let (Some(run), true) = (keyed, at > 0 || !after.is_empty()) {
-                return Err(Error::KeyInChain {
-                    pipeline: run.pipeline.name().to_owned(),
-                    key: run.key.clone().unwrap_or_default(),
-                });
-            }
-        }
-        let has_rest = stages.iter().skip(1).any(|stage| !stage.is_empty());
-        let first = stages.first().map_or(&[][..], Vec::as_slice);
-        let keyed = first.iter().find(|run| run.key.is_some());
-        let unkeyed = first.iter().find(|run| run.key.is_none());
-        if let (true, Some(run), Some(without)) = (has_rest, keyed, unkeyed) {
-            return Err(Error::KeyMissing {
-                pipeline: without.pipeline.name().to_owned(),
-                other: run.pipeline.name().to_owned(),
-                key: run.key.clone().unwrap_or_default(),
-            });
-        }
-        let chain = (has_rest && keyed.is_some()).then(|| chain_hash(stages));
-        Ok(Self {
-            has_keys: keyed.is_some(),
-            first: Group::of(stages, 0..1, !after.is_empty(), chain.as_deref()),
-            rest: Group::of(stages, 1..stages.len(), true, None),
-            count: runs().count(),
-            stages: stages.iter().map(Vec::len).collect(),
-            after,
-        })
-    }
-
-    /// What somebody must take.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
-        self.first.iter().chain(&self.rest).flat_map(|group| {
-            let steps = group.graph.nodes().filter_map(|node| {
-                Some(Wanted {
-                    kind: node.job()?.0,
-                    queue: &node.options()?.queue,
-                    is_step: true,
-                })
-            });
-            let callbacks = group.graph.spec().callbacks.iter();
-            steps.chain(callbacks.map(|callback| Wanted {
-                kind: &callback.job,
-                queue: &callback.options.queue,
-                is_step: false,
-            }))
-        })
-    }
-
-    /// "After" between the runs: each stage after all of the one before.
-    fn chains(&self, ids: &[i64]) -> (Vec<i64>, Vec<i64>) {
-        let (mut ups, mut downs) = (Vec::new(), Vec::new());
-        let mut before = self.after;
-        let mut rest = ids;
-        for (at, count) in self.stages.iter().enumerate() {
-            let (stage, after) = rest.split_at(*count);
-            for down in stage {
-                for up in before {
-                    ups.push(*up);
-                    downs.push(*down);
-                }
-            }
-            if !stage.is_empty() || at == 0 {
-                before = stage;
-            }
-            rest = after;
-        }
-        (ups, downs)
-    }
-}
-
-/// What a key stands for besides the params of its run: all that is started with it.
-fn chain_hash(stages: &[Vec<NewRun>]) -> Vec<u8> {
-    let mut hash = Sha256::new();
-    for stage in stages.iter().filter(|stage| !stage.is_empty()) {
-        hash.update((stage.len() as u64).to_le_bytes());
-        for run in stage {
-            for text in [run.pipeline.name(), run.key.as_deref().unwrap_or_default()] {
-                hash.update((text.len() as u64).to_le_bytes());
-                hash.update(text);
-            }
-            hash.update(run.params_hash());
-        }
-    }
-    hash.finalize().to_vec()
-}
-
-/// On a connection of our own, where a lost answer can be asked for again: the ids are known, and a
-/// start that has been committed is recognised.
-pub(super) async fn on_pool(
-    client: &Client,
-    pool: &PgPool,
-    plan: &Plan<'_>,
-) -> Result<Vec<(i64, Option<bool>)>> {
-    let mut connection = pool.acquire().await?;
-    let ids = client.take_ids(&mut connection, plan.count).await?;
+/// Sends a start on a connection of the pool, and sends it again when the answer is lost: the nonces tell
+/// the database that it is the same start.
+pub(super) async fn on_pool(client: &Client, pool: &PgPool, plan: &Plan<'_>) -> Result<Found> {
+    let mut ids = Vec::new();
     let mut tries = 0;
     loop {
-        let outcome = async {
-            let mut tx = connection.begin().await?;
-            let found = insert(client, &mut tx, plan, &ids).await?;
-            keep_or_undo(tx, &found).await?;
-            Ok(found)
-        };
-        match outcome.await {
-            Err(Error::Database(error)) if tries < AGAIN && is_passing(&error) => {
+        // Given back before the pause: it may be the only one.
+        let mut connection = pool.acquire().await?;
+        let outcome = try_on(client, &mut connection, plan, &mut ids).await;
+        drop(connection);
+        match outcome {
+            Err(Error::Database(error)) if is_passing(&error) => {
+                client.forget_ids_if_lost(&error);
+                if tries == AGAIN {
+                    return Err(error.into());
+                }
                 tracing::debug!(%error, "a start is sent again");
                 tries += 1;
-                // Given back first: it may be the only one.
-                drop(connection);
                 tokio::time::sleep(Duration::from_millis(50 << tries)).await;
-                connection = pool.acquire().await?;
             }
             outcome => return outcome,
         }
     }
 }
 
+async fn try_on(
+    client: &Client,
+    connection: &mut PgConnection,
+    plan: &Plan<'_>,
+    ids: &mut Vec<i64>,
+) -> Result<Found> {
+    if ids.is_empty() {
+        *ids = client.remembered().take_ids(connection, plan.count).await?;
+    }
+    store_graphs(client, connection, plan).await?;
+    let mut part = Part::transaction(connection).await?;
+    let found = insert(client, part.connection(), plan, ids).await;
+    finish(part, found).await
+}
+
+/// Sends a start on a connection of the caller. Nothing of it stays in the caller's transaction if it
+/// fails, or if the future is dropped.
+pub(super) async fn on_connection(
+    client: &Client,
+    connection: &mut PgConnection,
+    plan: &Plan<'_>,
+) -> Result<Found> {
+    store_graphs_apart(client, plan).await;
+    let outcome = async {
+        let mut ids = client.remembered().take_ids(connection, plan.count).await?;
+        if plan.is_one_statement() && !plan.has_keys {
+            return insert(client, connection, plan, &mut ids).await;
+        }
+        let mut part = Part::begin(connection).await?;
+        let found = insert(client, part.connection(), plan, &mut ids).await;
+        finish(part, found).await
+    };
+    let outcome = outcome.await;
+    if let Err(Error::Database(error)) = &outcome {
+        client.forget_ids_if_lost(error);
+    }
+    outcome
+}
+
+/// Keeps a start, or undoes it if it failed or if a key led to a run with other params.
+async fn finish(part: Part<'_>, found: Result<Found>) -> Result<Found> {
+    match found {
+        Ok(found) if found.iter().any(|(_, found)| *found == Some(false)) => {
+            part.undo().await?;
+            Ok(found)
+        }
+        found => part.finish(found).await,
+    }
+}
+
 /// Whether an error says nothing about what was sent: the connection broke, or another transaction
 /// was in the way.
 pub(super) fn is_passing(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Io(_) => true,
-        sqlx::Error::Database(error) => matches!(
-            error.code().as_deref(),
-            Some("40001" | "40P01" | "57P01" | "57P02" | "57P03")
-        ),
-        _ => false,
-    }
+    is_lost(error) || ErrorClass::of(error) == ErrorClass::Conflict
 }
 
-/// Runs of one graph: what one statement starts.
-struct Group<'a> {
-    graph: &'a crate::Graph,
-    /// Where they are in the call.
-    at: Vec<usize>,
-    history: Vec<i16>,
-    params: Vec<Option<&'a str>>,
-    callbacks: Vec<Option<String>>,
-    hashes: Vec<Option<Vec<u8>>>,
-    keys: Vec<Option<&'a str>>,
-    actors: Vec<Option<&'a str>>,
-    tags: Vec<Option<String>>,
-    rerun_of: Vec<Option<i64>>,
-    pending: Vec<bool>,
-    steps: Vec<Option<&'a str>>,
+/// Returns whether the connection broke. The next one may lead to another server.
+fn is_lost(error: &sqlx::Error) -> bool {
+    ErrorClass::is_disconnect(error)
 }
 
-impl<'a> Group<'a> {
-    fn of(
-        stages: &'a [Vec<NewRun>],
-        which: Range<usize>,
-        pending: bool,
-        chain: Option<&[u8]>,
-    ) -> Vec<Self> {
-        let mut open: BTreeMap<_, Self> = BTreeMap::new();
-        let mut full = Vec::new();
-        let before: usize = stages.iter().take(which.start).map(Vec::len).sum();
-        let runs = stages.get(which).unwrap_or_default().iter().flatten();
-        for (at, run) in runs.enumerate() {
-            let at = before + at;
-            let graph = run.pipeline.graph();
-            let group = open
-                .entry(graph.fingerprint())
-                .or_insert_with(|| Self::new(graph));
-            group.add(at, run, pending, chain);
-            if group.steps.len() >= STATEMENT
-                && let Some(group) = open.remove(&graph.fingerprint())
-            {
-                full.push(group);
-            }
-        }
-        full.extend(open.into_values());
-        full
-    }
-
-    fn new(graph: &'a crate::Graph) -> Self {
-        Self {
-            graph,
-            at: Vec::new(),
-            history: Vec::new(),
-            params: Vec::new(),
-            callbacks: Vec::new(),
-            hashes: Vec::new(),
-            keys: Vec::new(),
-            actors: Vec::new(),
-            tags: Vec::new(),
-            rerun_of: Vec::new(),
-            pending: Vec::new(),
-            steps: Vec::new(),
+/// Stores the graphs that the client does not remember, on a connection that is in no transaction.
+async fn store_graphs(
+    client: &Client,
+    connection: &mut PgConnection,
+    plan: &Plan<'_>,
+) -> Result<(), sqlx::Error> {
+    for group in plan.groups() {
+        let fingerprint = group.graph.fingerprint();
+        if client.remembered().graph(&fingerprint).is_none() {
+            let graph = store(connection, group.graph, Kept::AtOnce).await?;
+            client.remembered().set_graph(fingerprint, graph);
         }
     }
+    Ok(())
+}
 
-    fn add(&mut self, at: usize, run: &'a NewRun, pending: bool, chain: Option<&[u8]>) {
-        let pipeline = &run.pipeline;
-        let callbacks = pipeline.callback_params();
-        self.at.push(at);
-        self.history.push(run.history as i16);
-        self.params.push(pipeline.own_params());
-        self.callbacks
-            .push((!callbacks.is_empty()).then(|| format!("[{}]", callbacks.join(","))));
-        self.hashes.push(run.key.as_ref().map(|_| match chain {
-            Some(chain) => [run.params_hash(), chain.to_vec()].concat(),
-            None => run.params_hash(),
-        }));
-        self.keys.push(run.key.as_deref());
-        self.actors.push(run.actor.as_deref());
-        self.tags.push(
-            (!run.tags.is_empty()).then(|| serde_json::Value::from(run.tags.clone()).to_string()),
-        );
-        self.rerun_of.push(None);
-        self.pending.push(pending);
-        // Params lie as the steps were declared, and rows as the graph numbers them.
-        let declared = pipeline.params();
-        self.steps.extend(
-            pipeline
-                .graph()
-                .nodes()
-                .map(|node| declared.get(node.declared()).and_then(Option::as_deref)),
-        );
+/// Stores the graphs that the client does not remember, outside the caller's transaction. Others see them
+/// at once, and the caller's transaction does not decide about them.
+///
+/// It waits for no connection: the caller may hold the last one. What is not stored here is stored in the
+/// caller's transaction.
+async fn store_graphs_apart(client: &Client, plan: &Plan<'_>) {
+    let is_known = |group: &Group<'_>| {
+        let fingerprint = group.graph.fingerprint();
+        client.remembered().graph(&fingerprint).is_some()
+    };
+    if plan.groups().all(is_known) {
+        return;
     }
-
-    /// `None` where the graph is not there.
-    async fn insert(
-        &self,
-        connection: &mut PgConnection,
-        graph: i64,
-        ids: &[i64],
-    ) -> Result<Option<Vec<(i64, Option<bool>)>>, sqlx::Error> {
-        let ids: Vec<i64> = self.at.iter().map(|at| ids[*at]).collect();
-        let mut rows = sqlx::query_file!(
-            "src/sql/start.sql",
-            graph,
-            &ids,
-            &self.history,
-            &self.params as &[Option<&str>],
-            &self.callbacks as &[Option<String>],
-            &self.hashes as &[Option<Vec<u8>>],
-            &self.keys as &[Option<&str>],
-            &self.actors as &[Option<&str>],
-            &self.tags as &[Option<String>],
-            &self.rerun_of as &[Option<i64>],
-            &self.pending,
-            &self.steps as &[Option<&str>],
-        )
-        .fetch_all(connection)
-        .await?;
-        rows.sort_unstable_by_key(|row| row.ord);
-        let found = rows.into_iter().map(|row| (row.id, row.found)).collect();
-        Ok(Some(found).filter(|found: &Vec<_>| !found.is_empty()))
+    if let Some(mut connection) = client.pool().try_acquire()
+        && let Err(error) = store_graphs(client, &mut connection, plan).await
+    {
+        tracing::debug!(%error, "graph not stored apart from the caller's transaction");
     }
 }
 
@@ -306,8 +147,8 @@ async fn insert(
     client: &Client,
     connection: &mut PgConnection,
     plan: &Plan<'_>,
-    ids: &[i64],
-) -> Result<Vec<(i64, Option<bool>)>> {
+    ids: &mut [i64],
+) -> Result<Found> {
     if !plan.after.is_empty()
         && let Some(missing) = sqlx::query_file_scalar!("src/sql/missing_runs.sql", plan.after)
             .fetch_optional(&mut *connection)
@@ -316,31 +157,17 @@ async fn insert(
         return Err(Error::NoRun(missing));
     }
     let mut found = vec![(0, None); ids.len()];
-    insert_groups(client, connection, &plan.first, ids, &mut found).await?;
+    for group in &plan.first {
+        insert_group(client, connection, plan, group, ids, &mut found).await?;
+    }
     let first = plan.stages.first().copied().unwrap_or(0);
     if !plan.rest.is_empty() && found[..first].iter().any(|(_, found)| found.is_some()) {
-        let (starts, rest) = found.split_at_mut(first);
-        if starts.iter().all(|(_, found)| *found == Some(true)) {
-            // Their keys led to runs that are there, and with them what was chained to them then.
-            let run = starts[0].0;
-            let there = sqlx::query_file_scalar!("src/sql/chained.sql", run)
-                .fetch_optional(&mut *connection)
-                .await?
-                .flatten();
-            let there = there.filter(|there| there.len() == rest.len());
-            let there = there.ok_or(Error::NoRun(run))?;
-            for (at, run) in rest.iter_mut().zip(there) {
-                *at = (run, Some(true));
-            }
-        } else {
-            // Where some are there and others are not, no key stands for all of it.
-            for (_, found) in starts {
-                *found = found.map(|_| false);
-            }
-        }
+        find_chained(connection, &mut found, first).await?;
         return Ok(found);
     }
-    insert_groups(client, connection, &plan.rest, ids, &mut found).await?;
+    for group in &plan.rest {
+        insert_group(client, connection, plan, group, ids, &mut found).await?;
+    }
     if plan.stages.len() > 1 || !plan.after.is_empty() {
         let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
         let (ups, downs) = plan.chains(&ids);
@@ -348,7 +175,7 @@ async fn insert(
             .execute(&mut *connection)
             .await?;
         if plan.has_keys && !plan.rest.is_empty() {
-            sqlx::query_file!("src/sql/set_chained.sql", &ids[..first], &ids[first..])
+            sqlx::query_file!("src/sql/set_chained.sql", ids[0], &ids[first..])
                 .execute(&mut *connection)
                 .await?;
         }
@@ -359,99 +186,202 @@ async fn insert(
     Ok(found)
 }
 
-/// The same in a transaction of the caller, who may go on with it after an error: where a key may lead
-/// to a conflict, nothing of this start stays in it.
-pub(super) async fn on_connection(
-    client: &Client,
+/// Finds the runs that were chained to those that the keys of the first stage led to.
+async fn find_chained(
     connection: &mut PgConnection,
-    plan: &Plan<'_>,
-) -> Result<Vec<(i64, Option<bool>)>> {
-    let ids = client.take_ids(connection, plan.count).await?;
-    if !plan.has_keys || !connection.is_in_transaction() {
-        return insert(client, connection, plan, &ids).await;
-    }
-    let mut savepoint = connection.begin().await?;
-    let found = insert(client, &mut savepoint, plan, &ids).await?;
-    keep_or_undo(savepoint, &found).await?;
-    Ok(found)
-}
-
-/// All of them or none.
-async fn keep_or_undo(
-    tx: sqlx::PgTransaction<'_>,
-    found: &[(i64, Option<bool>)],
-) -> Result<(), sqlx::Error> {
-    if found.iter().any(|(_, found)| *found == Some(false)) {
-        tx.rollback().await
-    } else {
-        tx.commit().await
-    }
-}
-
-async fn insert_groups(
-    client: &Client,
-    connection: &mut PgConnection,
-    groups: &[Group<'_>],
-    ids: &[i64],
     found: &mut [(i64, Option<bool>)],
+    first: usize,
 ) -> Result<()> {
-    for group in groups {
-        let fingerprint = group.graph.fingerprint();
-        let known = client.shared.graphs.lock().get(&fingerprint).copied();
-        let mut inserted = match known {
-            Some(graph) => group.insert(connection, graph, ids).await?,
-            None => None,
-        };
-        if inserted.is_none() {
-            // Not there, or stored by a transaction that was rolled back.
-            let graph = store(connection, group.graph).await?;
-            client.shared.graphs.lock().insert(fingerprint, graph);
-            inserted = group.insert(connection, graph, ids).await?;
+    let (starts, rest) = found.split_at_mut(first);
+    if starts.iter().all(|(_, found)| *found == Some(true)) {
+        // The first of them names those that were started with it.
+        let run = starts[0].0;
+        let there = sqlx::query_file_scalar!("src/sql/chained.sql", run)
+            .fetch_optional(connection)
+            .await?
+            .flatten();
+        let there = there.filter(|there| there.len() == rest.len());
+        let there = there.ok_or(Error::NoRun(run))?;
+        for (at, run) in rest.iter_mut().zip(there) {
+            *at = (run, Some(true));
         }
-        for (at, one) in group.at.iter().zip(inserted.into_iter().flatten()) {
-            found[*at] = one;
+    } else {
+        // Where some are there and others are not, no key stands for all of it.
+        for (_, found) in starts {
+            *found = found.map(|_| false);
         }
     }
     Ok(())
 }
 
-/// A new run of the graph that another has, with the same params.
+/// What became of a statement.
+enum Sent {
+    Done(Vec<Outcome>),
+    /// The graph is not there: it was stored by a transaction that was rolled back, or before a restore.
+    NoGraph,
+    /// An id is that of another run. Nothing was written.
+    IdTaken,
+}
+
+struct Outcome {
+    id: i64,
+    /// Whether the statement made the run; else it was sent before.
+    is_new: bool,
+    found: Option<bool>,
+}
+
+/// Inserts the runs of one group, with other ids if these are those of other runs, and with its graph if
+/// that is not stored.
+async fn insert_group(
+    client: &Client,
+    connection: &mut PgConnection,
+    plan: &Plan<'_>,
+    group: &Group<'_>,
+    ids: &mut [i64],
+    found: &mut [(i64, Option<bool>)],
+) -> Result<()> {
+    let fingerprint = group.graph.fingerprint();
+    let mut graph = client.remembered().graph(&fingerprint);
+    let mut tries = 0;
+    let outcomes = loop {
+        let sent = match graph {
+            Some(graph) => send(connection, plan, group, graph, ids).await?,
+            None => Sent::NoGraph,
+        };
+        match sent {
+            Sent::Done(outcomes) => break outcomes,
+            // Somebody deletes graphs as they are stored.
+            Sent::NoGraph if tries > OTHER_IDS => return Err(sqlx::Error::RowNotFound.into()),
+            Sent::NoGraph => {
+                let stored = store(connection, group.graph, Kept::WithTheTransaction).await?;
+                client.remembered().set_graph(fingerprint, stored);
+                graph = Some(stored);
+            }
+            Sent::IdTaken if tries > OTHER_IDS => return Err(Error::IdsTaken { tries }),
+            Sent::IdTaken => {
+                client.remembered().forget_ids();
+                let others = client
+                    .remembered()
+                    .take_ids(connection, group.at.len())
+                    .await?;
+                for (at, id) in group.at.iter().zip(others) {
+                    ids[*at] = id;
+                }
+            }
+        }
+        tries += 1;
+    };
+    for (at, outcome) in group.at.iter().zip(&outcomes) {
+        found[*at] = (outcome.id, outcome.found);
+    }
+    // A group that needs more statements is one run.
+    if let [only] = outcomes.as_slice()
+        && only.is_new
+    {
+        for (from, steps) in &group.more {
+            let steps = steps as &[Option<&str>];
+            sqlx::query_file!("src/sql/start_steps.sql", only.id, from, steps as _)
+                .execute(&mut *connection)
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+async fn send(
+    connection: &mut PgConnection,
+    plan: &Plan<'_>,
+    group: &Group<'_>,
+    graph: i64,
+    ids: &[i64],
+) -> Result<Sent, sqlx::Error> {
+    let ids: Vec<i64> = group.at.iter().map(|at| ids[*at]).collect();
+    let nonces: Vec<i64> = group.at.iter().map(|at| plan.nonces[*at]).collect();
+    let fingerprint = group.graph.fingerprint();
+    let mut rows = sqlx::query_file!(
+        "src/sql/start.sql",
+        graph,
+        fingerprint.as_bytes(),
+        &ids,
+        &nonces,
+        &group.history,
+        &group.params as &[Option<&str>],
+        &group.callbacks as &[Option<String>],
+        &group.hashes as &[Option<Vec<u8>>],
+        &group.keys as &[Option<&str>],
+        &group.actors as &[Option<&str>],
+        &group.tags as &[Option<String>],
+        &group.rerun_of as &[Option<i64>],
+        &group.pending,
+        &group.steps as &[Option<&str>],
+    )
+    .fetch_all(connection)
+    .await?;
+    if rows.is_empty() {
+        return Ok(Sent::NoGraph);
+    }
+    if rows.iter().any(|row| row.outcome == "taken") {
+        return Ok(Sent::IdTaken);
+    }
+    rows.sort_unstable_by_key(|row| row.ord);
+    let outcome = |row: &str| match row {
+        "same" => Some(true),
+        "other" => Some(false),
+        _ => None,
+    };
+    let outcomes = rows.into_iter().map(|row| Outcome {
+        id: row.id,
+        is_new: row.outcome == "new",
+        found: outcome(&row.outcome),
+    });
+    Ok(Sent::Done(outcomes.collect()))
+}
+
+/// Starts a new run of the graph that another run has, with the same params.
 pub(super) async fn copy<O>(run: &Run<O>) -> Result<Run<O>> {
-    let mut connection = run.client().pool().acquire().await?;
-    let ids = run.client().take_ids(&mut connection, 1).await?;
-    let copied = sqlx::query_file_scalar!("src/sql/rerun.sql", run.id(), &ids)
-        .fetch_optional(&mut *connection)
-        .await?;
-    let id = copied.ok_or(Error::NoRun(run.id()))?;
-    Ok(Run::new(run.client().clone(), id, true))
+    let client = run.client();
+    let nonce = fastrand::i64(..);
+    let mut ids = Vec::new();
+    let (mut resent, mut tries) = (0, 0);
+    loop {
+        let outcome = async {
+            let mut connection = client.pool().acquire().await?;
+            if ids.is_empty() {
+                ids = client.remembered().take_ids(&mut connection, 1).await?;
+            }
+            sqlx::query_file!("src/sql/rerun.sql", run.id(), ids[0], nonce)
+                .fetch_optional(&mut *connection)
+                .await
+        };
+        match outcome.await {
+            Ok(None) => return Err(Error::NoRun(run.id())),
+            Ok(Some(row)) if row.outcome != "taken" => {
+                return Ok(Run::new(client.clone(), row.id, true));
+            }
+            Ok(Some(_)) if tries == OTHER_IDS => return Err(Error::IdsTaken { tries }),
+            Ok(Some(_)) => {
+                client.remembered().forget_ids();
+                ids.clear();
+                tries += 1;
+            }
+            Err(error) if is_passing(&error) => {
+                client.forget_ids_if_lost(&error);
+                if resent == AGAIN {
+                    return Err(error.into());
+                }
+                tracing::debug!(%error, run.id = run.id(), "a rerun is sent again");
+                resent += 1;
+                tokio::time::sleep(Duration::from_millis(50 << resent)).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 impl Client {
-    /// Ids for runs, of which some are taken ahead.
-    pub(super) async fn take_ids(
-        &self,
-        connection: &mut PgConnection,
-        count: usize,
-    ) -> Result<Vec<i64>, sqlx::Error> {
-        let take = |ids: &mut Vec<i64>| {
-            let rest = ids.len().checked_sub(count)?;
-            let mut taken = ids.split_off(rest);
-            taken.reverse();
-            Some(taken)
-        };
-        if let Some(taken) = take(&mut self.shared.ids.lock()) {
-            return Ok(taken);
+    fn forget_ids_if_lost(&self, error: &sqlx::Error) {
+        if is_lost(error) {
+            self.remembered().forget_ids();
         }
-        let mut fresh = sqlx::query_scalar!(
-            r#"select nextval('pipeline.run_ids') as "id!" from generate_series(1, $1)"#,
-            i32::try_from(count + AHEAD).unwrap_or(i32::MAX)
-        )
-        .fetch_all(connection)
-        .await?;
-        let taken = fresh.drain(..count).collect();
-        // The smallest is taken first.
-        fresh.reverse();
-        *self.shared.ids.lock() = fresh;
-        Ok(taken)
     }
 }

@@ -9,7 +9,8 @@ use sqlx::{PgConnection, PgPool};
 use super::chain::{IntoStage, Stage};
 use super::control::tell;
 use super::new_run::{History, NewRun};
-use super::send::{Plan, on_connection, on_pool};
+use super::plan::Plan;
+use super::send::{on_connection, on_pool};
 use super::{Client, Run};
 use crate::coordinator::take_up_chains;
 use crate::{Error, Invalid, Result};
@@ -127,7 +128,7 @@ pub(crate) async fn chained(
         .into_iter()
         .map(|stage| stage.0.into_iter().collect::<Result<Vec<_>, _>>())
         .collect::<Result<Vec<_>, _>>()?;
-    let plan = Plan::of(&stages, after)?;
+    let plan = Plan::of(&stages, after, client.bytes())?;
     if plan.count == 0 {
         return Ok(stages.iter().map(|_| Vec::new()).collect());
     }

@@ -22,7 +22,7 @@ use sqlx::PgConnection;
 pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up_chains};
 pub(crate) use input::shaped;
 pub(crate) use reconcile::{EVERY, Reconciler};
-pub(crate) use store::{kind_name, store};
+pub(crate) use store::{Kept, kind_name, store};
 
 /// The channel on which ended runs are told.
 pub(crate) const CHANNEL: &str = "pipeline_runs";

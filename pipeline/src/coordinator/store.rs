@@ -89,10 +89,21 @@ pub(crate) fn kind_name(kind: &StepKind) -> &'static str {
     }
 }
 
+/// When a graph that is stored becomes visible to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// With the statement: the connection is in no transaction. Others that store the same graph at the
+    /// same time are waited for, and find this one.
+    AtOnce,
+    /// With the transaction that the connection is in, if that commits. Nobody is waited for.
+    WithTheTransaction,
+}
+
 /// Stores a graph unless it is there, and returns its id.
 pub(crate) async fn store(
     connection: &mut PgConnection,
     graph: &Graph,
+    kept: Kept,
 ) -> Result<i64, sqlx::Error> {
     let nodes: Vec<NodeRow<'_>> = graph.nodes().map(|node| row(graph, node)).collect();
     let mut edges = Vec::new();
@@ -146,6 +157,7 @@ pub(crate) async fn store(
         json(&edges),
         json(&arms),
         json(&callbacks),
+        kept == Kept::AtOnce,
     )
     .fetch_one(connection)
     .await

@@ -1,1 +1,1 @@
-update pipeline.runs set chained = $2 where id = any ($1)
+update pipeline.runs set chained = $2 where id = $1

@@ -1,3 +1,3 @@
-select ord as "ord!", id as "id!", found
-from pipeline.start_v1($1, $2, $3, $4::text[]::json[], $5::text[]::json[], $6, $7, $8,
-                       $9::text[]::json[], $10, $11, $12::text[]::json[])
+select ord as "ord!", id as "id!", outcome as "outcome!"
+from pipeline.start_v1($1, $2, $3, $4, $5, $6::text[]::json[], $7::text[]::json[], $8, $9, $10,
+                       $11::text[]::json[], $12, $13, $14::text[]::json[])

@@ -120,8 +120,8 @@ async fn a_nul_is_refused_wherever_it_hides() {
         let error = refused(db, || new("a\0b")).await;
         assert_eq!(
             error.to_string(),
-            "there is a NUL character in the arguments of `do`, which Postgres cannot store: remove \
-             it, or encode it"
+            "the arguments of `do` cannot be stored: at `name` there is a NUL character, which \
+             Postgres cannot store: remove it, or encode it"
         );
         let error = refused(db, || new("a").unique_key("a\0b")).await;
         assert_eq!(

@@ -379,7 +379,7 @@ async fn a_mistake_in_one_job_keeps_the_whole_batch_from_being() {
         assert!(matches!(error, Error::AttemptsOutOfRange { .. }), "{error}");
         let error = client.batch().on_finish(named("\0")).open().await;
         let error = error.unwrap_err();
-        assert!(matches!(error, Error::HasNul { .. }), "{error}");
+        assert!(matches!(error, Error::NotStorable { .. }), "{error}");
         let batches: i64 = sqlx::query_scalar("select count(*) from pipeline.batch_sets")
             .fetch_one(db.pool())
             .await
@@ -442,10 +442,12 @@ async fn a_retried_job_of_an_unfinished_batch_counts_when_it_ends_again() {
         let state = batch.state().await.unwrap();
         assert_eq!((state.ended, state.failed), (1, 1));
 
-        sqlx::query("update pipeline.jobs set args = jsonb_set(args, '{what}', '\"Succeed\"')")
-            .execute(db.pool())
-            .await
-            .unwrap();
+        sqlx::query(
+            "update pipeline.jobs set args = jsonb_set(args::jsonb, '{what}', '\"Succeed\"')",
+        )
+        .execute(db.pool())
+        .await
+        .unwrap();
         client(db).retry(job).await.unwrap();
         assert_eq!(ended(db, job).await.status, JobStatus::Succeeded);
         batch.seal().await.unwrap();

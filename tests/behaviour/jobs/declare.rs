@@ -362,8 +362,8 @@ async fn an_output_that_cannot_be_stored_fails_the_job_and_says_why() {
             ),
             (
                 Print(0),
-                "there is a NUL character in the output of `print`, which Postgres cannot store: \
-                 remove it, or encode it",
+                "the output of `print` cannot be stored: at `.` there is a NUL character, which \
+                 Postgres cannot store: remove it, or encode it",
             ),
         ] {
             let job = client(db).enqueue(job).await.unwrap();

@@ -1,8 +1,10 @@
 //! Jobs: declared, enqueued, run to their end whatever happens.
 
 mod bad_input;
+mod batch_in;
 mod batches;
 mod board;
+mod bytes;
 mod compile_fail;
 mod declare;
 mod ends;

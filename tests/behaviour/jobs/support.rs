@@ -9,6 +9,7 @@ use jobs::{Client, Context, Job, JobError, JobInfo, Perform, Worker};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
 use tests::{Database, Errand};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
@@ -260,6 +261,14 @@ impl Running {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());
     }
+}
+
+/// A pool whose statements give up after a while, where a mistake would let them wait or loop for ever.
+pub(crate) fn impatient(db: &Database, connections: u32) -> PgPool {
+    let options = (*db.pool().connect_options()).clone();
+    PgPoolOptions::new()
+        .max_connections(connections)
+        .connect_lazy_with(options.options([("lock_timeout", "10s"), ("statement_timeout", "30s")]))
 }
 
 pub(crate) fn client(db: &Database) -> Client {

@@ -2,9 +2,13 @@
 
 mod agree;
 mod batches;
+mod bytes;
 mod control;
 mod events;
+mod failover;
+mod first_start;
 mod held;
+mod json_rule;
 mod keys;
 mod kit;
 mod lists;
@@ -19,5 +23,6 @@ mod shapes;
 mod start;
 mod state;
 pub(crate) mod support;
+mod transactions;
 mod wait;
 mod working;

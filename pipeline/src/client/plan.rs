@@ -1,0 +1,308 @@
+//! What a start sends: a group of runs for each statement.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use jobs::limits;
+use jobs::seams::Wanted;
+use sha2::{Digest as _, Sha256};
+
+use super::new_run::{NewRun, step_size};
+use crate::{Error, Result};
+
+/// The most steps in one statement, but for a single run that has more.
+const STATEMENT: usize = 50_000;
+/// The most steps in one call.
+const STEPS: usize = 1_000_000;
+/// The most pairs of runs in one call of which one comes after the other.
+const EDGES: usize = 1_000_000;
+
+/// A start, ready to be sent.
+pub(super) struct Plan<'a> {
+    /// Those of the first stage.
+    pub(super) first: Vec<Group<'a>>,
+    /// Those that are chained to it.
+    pub(super) rest: Vec<Group<'a>>,
+    pub(super) count: usize,
+    /// A number for each run, drawn at random: by it the database tells a start that is sent again from
+    /// another with the same id.
+    pub(super) nonces: Vec<i64>,
+    /// How many runs each stage has.
+    pub(super) stages: Vec<usize>,
+    pub(super) after: &'a [i64],
+    pub(super) has_keys: bool,
+}
+
+impl<'a> Plan<'a> {
+    /// Checks everything, before anything is written.
+    pub(super) fn of(
+        stages: &'a [Vec<NewRun>],
+        after: &'a [i64],
+        bytes: limits::Bytes,
+    ) -> Result<Self> {
+        let runs = || stages.iter().flatten();
+        let at_most = |what, count, limit| match count {
+            count if count > limit => Err(Error::TooMany { what, count, limit }),
+            _ => Ok(()),
+        };
+        let steps = runs().map(|run| run.pipeline.graph().len()).sum();
+        at_most("steps", steps, STEPS)?;
+        at_most("edges between chained runs", edges(stages, after), EDGES)?;
+        runs().try_for_each(NewRun::check)?;
+        let size: usize = runs().map(NewRun::size).sum();
+        if size > bytes.call {
+            let limit = bytes.call;
+            return Err(Error::TooManyBytes { size, limit });
+        }
+        for (at, stage) in stages.iter().enumerate() {
+            let keyed = stage.iter().find(|run| run.key.is_some());
+            if let (Some(run), true) = (keyed, at > 0 || !after.is_empty()) {
+                return Err(Error::KeyInChain {
+                    pipeline: run.pipeline.name().to_owned(),
+                    key: run.key.clone().unwrap_or_default(),
+                });
+            }
+        }
+        let has_rest = stages.iter().skip(1).any(|stage| !stage.is_empty());
+        let first = stages.first().map_or(&[][..], Vec::as_slice);
+        let keyed = first.iter().find(|run| run.key.is_some());
+        let unkeyed = first.iter().find(|run| run.key.is_none());
+        if let (true, Some(run), Some(without)) = (has_rest, keyed, unkeyed) {
+            return Err(Error::KeyMissing {
+                pipeline: without.pipeline.name().to_owned(),
+                other: run.pipeline.name().to_owned(),
+                key: run.key.clone().unwrap_or_default(),
+            });
+        }
+        let chain = (has_rest && keyed.is_some()).then(|| chain_hash(stages));
+        let page = bytes.page;
+        let count = runs().count();
+        Ok(Self {
+            has_keys: keyed.is_some(),
+            first: Group::of(stages, 0..1, !after.is_empty(), chain.as_deref(), page),
+            rest: Group::of(stages, 1..stages.len(), true, None, page),
+            count,
+            nonces: std::iter::repeat_with(|| fastrand::i64(..))
+                .take(count)
+                .collect(),
+            stages: stages.iter().map(Vec::len).collect(),
+            after,
+        })
+    }
+
+    /// Whether one statement does all of it, and so all or nothing.
+    pub(super) fn is_one_statement(&self) -> bool {
+        let groups = self.first.len() + self.rest.len();
+        groups == 1 && self.after.is_empty() && self.groups().all(|group| group.more.is_empty())
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = &Group<'a>> {
+        self.first.iter().chain(&self.rest)
+    }
+
+    /// What somebody must take.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
+        self.groups().flat_map(|group| {
+            let steps = group.graph.nodes().filter_map(|node| {
+                Some(Wanted {
+                    kind: node.job()?.0,
+                    queue: &node.options()?.queue,
+                    is_step: true,
+                })
+            });
+            let callbacks = group.graph.spec().callbacks.iter();
+            steps.chain(callbacks.map(|callback| Wanted {
+                kind: &callback.job,
+                queue: &callback.options.queue,
+                is_step: false,
+            }))
+        })
+    }
+
+    /// "After" between the runs: each stage after all of the one before.
+    pub(super) fn chains(&self, ids: &[i64]) -> (Vec<i64>, Vec<i64>) {
+        let (mut ups, mut downs) = (Vec::new(), Vec::new());
+        let mut before = self.after;
+        let mut rest = ids;
+        for (at, count) in self.stages.iter().enumerate() {
+            let (stage, after) = rest.split_at(*count);
+            for down in stage {
+                for up in before {
+                    ups.push(*up);
+                    downs.push(*down);
+                }
+            }
+            if !stage.is_empty() || at == 0 {
+                before = stage;
+            }
+            rest = after;
+        }
+        (ups, downs)
+    }
+}
+
+/// How many pairs of runs of which one comes after the other.
+fn edges(stages: &[Vec<NewRun>], after: &[i64]) -> usize {
+    let mut before = after.len();
+    let mut edges = 0_usize;
+    for stage in stages.iter().filter(|stage| !stage.is_empty()) {
+        edges = edges.saturating_add(before.saturating_mul(stage.len()));
+        before = stage.len();
+    }
+    edges
+}
+
+/// What a key stands for besides the params of its run: all that is started with it.
+fn chain_hash(stages: &[Vec<NewRun>]) -> Vec<u8> {
+    let mut hash = Sha256::new();
+    for stage in stages.iter().filter(|stage| !stage.is_empty()) {
+        hash.update((stage.len() as u64).to_le_bytes());
+        for run in stage {
+            for text in [run.pipeline.name(), run.key.as_deref().unwrap_or_default()] {
+                hash.update((text.len() as u64).to_le_bytes());
+                hash.update(text);
+            }
+            hash.update(run.params_hash());
+        }
+    }
+    hash.finalize().to_vec()
+}
+
+/// Runs of one graph: what one statement starts.
+pub(super) struct Group<'a> {
+    pub(super) graph: &'a crate::Graph,
+    /// Where they are in the call.
+    pub(super) at: Vec<usize>,
+    pub(super) history: Vec<i16>,
+    pub(super) params: Vec<Option<&'a str>>,
+    pub(super) callbacks: Vec<Option<String>>,
+    pub(super) hashes: Vec<Option<Vec<u8>>>,
+    pub(super) keys: Vec<Option<&'a str>>,
+    pub(super) actors: Vec<Option<&'a str>>,
+    pub(super) tags: Vec<Option<String>>,
+    pub(super) rerun_of: Vec<Option<i64>>,
+    pub(super) pending: Vec<bool>,
+    pub(super) steps: Vec<Option<&'a str>>,
+    /// Of a run that is too large for one statement, the rest of its steps: the number of the first, and
+    /// their params.
+    pub(super) more: Vec<(i32, Vec<Option<&'a str>>)>,
+    size: usize,
+}
+
+impl<'a> Group<'a> {
+    fn of(
+        stages: &'a [Vec<NewRun>],
+        which: Range<usize>,
+        pending: bool,
+        chain: Option<&[u8]>,
+        page: usize,
+    ) -> Vec<Self> {
+        let before: usize = stages.iter().take(which.start).map(Vec::len).sum();
+        let runs = stages.get(which).unwrap_or_default().iter().flatten();
+        let mut shapes: BTreeMap<_, Vec<(usize, &NewRun)>> = BTreeMap::new();
+        for (at, run) in runs.enumerate() {
+            let shape = shapes.entry(run.pipeline.graph().fingerprint());
+            shape.or_default().push((before + at, run));
+        }
+        let mut groups: Vec<Self> = Vec::new();
+        for mut runs in shapes.into_values() {
+            // In the order in which the database takes keys, over all statements.
+            runs.sort_by_key(|(_, run)| run.key.as_deref());
+            let mut is_first = true;
+            for (at, run) in runs {
+                let has_room = |group: &&mut Self| {
+                    !is_first && group.steps.len() < STATEMENT && group.size + run.size() <= page
+                };
+                match groups.last_mut().filter(has_room) {
+                    Some(group) => group.add(at, run, pending, chain),
+                    None => {
+                        let mut group = Self::new(run.pipeline.graph());
+                        group.add(at, run, pending, chain);
+                        groups.push(group);
+                    }
+                }
+                is_first = false;
+            }
+        }
+        for group in &mut groups {
+            group.cut(page);
+        }
+        groups
+    }
+
+    /// Leaves the steps that are beyond a page to further statements. Only a group of one run is that large.
+    fn cut(&mut self, page: usize) {
+        if self.at.len() != 1 || self.size <= page {
+            return;
+        }
+        let mut room =
+            page.saturating_sub(self.size - self.steps.iter().map(step_size).sum::<usize>());
+        let mut pages: Vec<(usize, Vec<Option<&'a str>>)> = vec![(0, Vec::new())];
+        for (no, step) in std::mem::take(&mut self.steps).into_iter().enumerate() {
+            let size = step_size(&step);
+            if size > room {
+                pages.push((no, Vec::new()));
+                room = page;
+            }
+            room = room.saturating_sub(size);
+            if let Some((_, steps)) = pages.last_mut() {
+                steps.push(step);
+            }
+        }
+        let mut pages = pages.into_iter();
+        self.steps = pages.next().map(|(_, steps)| steps).unwrap_or_default();
+        // A graph has at most 100,000 steps.
+        self.more = pages
+            .filter_map(|(no, steps)| Some((i32::try_from(no).ok()?, steps)))
+            .collect();
+    }
+
+    fn new(graph: &'a crate::Graph) -> Self {
+        Self {
+            graph,
+            at: Vec::new(),
+            history: Vec::new(),
+            params: Vec::new(),
+            callbacks: Vec::new(),
+            hashes: Vec::new(),
+            keys: Vec::new(),
+            actors: Vec::new(),
+            tags: Vec::new(),
+            rerun_of: Vec::new(),
+            pending: Vec::new(),
+            steps: Vec::new(),
+            more: Vec::new(),
+            size: 0,
+        }
+    }
+
+    fn add(&mut self, at: usize, run: &'a NewRun, pending: bool, chain: Option<&[u8]>) {
+        let pipeline = &run.pipeline;
+        let callbacks = pipeline.callback_params();
+        self.at.push(at);
+        self.size += run.size();
+        self.history.push(run.history as i16);
+        self.params.push(pipeline.own_params());
+        self.callbacks
+            .push((!callbacks.is_empty()).then(|| format!("[{}]", callbacks.join(","))));
+        self.hashes.push(run.key.as_ref().map(|_| match chain {
+            Some(chain) => [run.params_hash(), chain.to_vec()].concat(),
+            None => run.params_hash(),
+        }));
+        self.keys.push(run.key.as_deref());
+        self.actors.push(run.actor.as_deref());
+        self.tags.push(
+            (!run.tags.is_empty()).then(|| serde_json::Value::from(run.tags.clone()).to_string()),
+        );
+        self.rerun_of.push(None);
+        self.pending.push(pending);
+        // Params lie as the steps were declared, and rows as the graph numbers them.
+        let declared = pipeline.params();
+        self.steps.extend(
+            pipeline
+                .graph()
+                .nodes()
+                .map(|node| declared.get(node.declared()).and_then(Option::as_deref)),
+        );
+    }
+}
