@@ -19,7 +19,6 @@ declare
     v_is_new boolean[];         -- of each run
     v_keyed record;
     v_there record;
-    v_queue text;
 begin
     select * into v_graph from pipeline.graphs g where g.id = p_graph;
     if not found then
@@ -136,9 +135,7 @@ begin
         return;
     end if;
 
-    for v_queue in
-        select distinct n.queue from pipeline.nodes n where n.graph = p_graph and n.waits = 0
-    loop
-        perform pg_notify('pipeline_jobs', v_queue);
-    end loop;
+    perform pipeline.announce_v1(
+        array(select n.queue from pipeline.nodes n where n.graph = p_graph and n.waits = 0), v_now
+    );
 end $$;

@@ -161,7 +161,7 @@ async fn wake(connection: &mut PgConnection, queues: Option<Vec<String>>) -> Res
     let queues = queues.unwrap_or_default();
     if !queues.is_empty() {
         sqlx::query!(
-            "select pg_notify('pipeline_jobs', queue) from unnest($1::text[]) as queue",
+            "select pipeline.announce_v1($1, pipeline.now() - interval '1 minute')",
             &queues
         )
         .execute(connection)

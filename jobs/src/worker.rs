@@ -60,6 +60,7 @@ pub struct Worker {
     load: Vec<Arc<dyn LoadInput>>,
     chores: Vec<Arc<dyn Chore>>,
     group: usize,
+    claim_bytes: usize,
     probe: Option<Arc<dyn Probe>>,
     /// The first mistake, told when it is built.
     mistake: Option<Error>,
@@ -83,6 +84,7 @@ impl Worker {
             load: Vec::new(),
             chores: Vec::new(),
             group: 5_000,
+            claim_bytes: 16 << 20,
             probe: None,
             mistake: None,
         }
@@ -197,6 +199,13 @@ impl Worker {
     #[doc(hidden)]
     pub fn group(mut self, ends: usize) -> Self {
         self.group = ends.max(1);
+        self
+    }
+
+    /// The most bytes of large args that one claim takes for a queue; one job is always taken.
+    #[doc(hidden)]
+    pub fn claim_bytes(mut self, bytes: usize) -> Self {
+        self.claim_bytes = bytes;
         self
     }
 
@@ -343,6 +352,7 @@ impl Worker {
             poll: self.poll.clamp(OFTEN, RARELY),
             unknown_after: self.unknown_after,
             group: self.group,
+            claim_bytes: i64::try_from(self.claim_bytes).unwrap_or(i64::MAX),
             probe: self.probe,
         };
         let registry = Arc::new(self.registry);

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use super::ends::{End, Verb, storable};
 use super::lines::Reserved;
 use super::link::{self, Link};
+use super::marks::Looked;
 use super::transaction::{Refused, attempt};
 use super::turn;
 use super::{Shared, tick};
@@ -109,9 +110,10 @@ impl ByHand {
     ///
     /// What the database said.
     pub async fn tick(&mut self) -> Result<Vec<End>> {
-        let patterns: Vec<String> = self.shared.patterns().map(str::to_owned).collect();
         let connection = self.link.try_get().await?;
-        tick::tick(&self.shared, connection, &patterns).await?;
+        let mut looked = Looked::default();
+        tick::sweep(&self.shared, &mut *connection, &mut looked).await?;
+        tick::tick(&self.shared, connection, &mut looked).await?;
         self.shared.lost.lock().clear();
         let lost = std::mem::take(&mut *self.shared.ends.lock());
         self.shared.committed(lost.len());

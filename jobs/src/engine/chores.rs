@@ -1,6 +1,7 @@
 //! What a worker does from time to time besides: each chore on a task and a connection of its own.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use sqlx::PgPool;
 use tokio::task::JoinHandle;
@@ -32,6 +33,7 @@ async fn run(shared: Arc<Shared>, chore: Arc<dyn Chore>, mut link: Link) {
             () = shared.called(chore.channel()) => {}
             () = shared.stopping.cancelled() => return,
         }
+        let begun = Instant::now();
         let outcome = limited(async {
             let connection = link.try_get().await?;
             chore.run(connection, shared.worker()).await
@@ -39,7 +41,7 @@ async fn run(shared: Arc<Shared>, chore: Arc<dyn Chore>, mut link: Link) {
         match outcome.await {
             Ok(settled) => {
                 link.good();
-                shared.announce(settled.queues.into_iter());
+                shared.announce(settled.queues.into_iter(), begun);
                 shared.tell(settled.news.into_iter());
                 shared.ask_to_stop(&settled.stop);
             }

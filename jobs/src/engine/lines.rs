@@ -124,6 +124,14 @@ pub(crate) fn covers(pattern: &str, queue: &str) -> bool {
     }
 }
 
+/// Sorts lines, the most specific first: a queue belongs to the first that matches it.
+pub(crate) fn most_specific_first(lines: &mut [Line]) {
+    lines.sort_by_key(|line| {
+        let is_prefix = line.pattern.ends_with('*');
+        (is_prefix, std::cmp::Reverse(line.pattern.len()))
+    });
+}
+
 /// Slots of one line that a claim may fill.
 #[derive(Debug)]
 pub(crate) struct Reserved {
@@ -146,6 +154,16 @@ mod tests {
         assert!(many.matches("media.hd") && !many.matches("media"));
         assert!(Line::new("*".into(), 1)?.matches("anything"));
         assert!(Line::new("media".into(), 0).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn names_come_before_prefixes_and_long_prefixes_before_short_ones() -> Result<()> {
+        let line = |pattern: &str| Line::new(pattern.into(), 1);
+        let mut lines = [line("*")?, line("m*")?, line("media.*")?, line("q")?];
+        most_specific_first(&mut lines);
+        let patterns = lines.map(|line| line.pattern);
+        assert_eq!(patterns, ["q", "media.*", "m*", "*"]);
         Ok(())
     }
 

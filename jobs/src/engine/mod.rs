@@ -16,10 +16,12 @@ mod ends;
 mod lines;
 mod link;
 mod listen;
+mod marks;
 mod probe;
 mod recover;
 mod renew;
 mod settle;
+mod stretches;
 mod tick;
 mod transaction;
 mod turn;
@@ -30,6 +32,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use apalis_core::worker::context::WorkerContext;
+use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use sqlx::PgPool;
 use tokio::sync::Notify;
@@ -42,6 +45,7 @@ use crate::registry::Registry;
 pub use ends::{Came, End};
 pub(crate) use ends::{Chances, Verb, judge, storable};
 pub(crate) use lines::{Line, Reserved, covers};
+use marks::Marks;
 pub use probe::{Moment, Probe};
 pub use settle::{Chore, LoadInput, News, Offer, Offered, Settle, Settled};
 
@@ -62,6 +66,8 @@ pub(crate) struct Settings {
     pub(crate) unknown_after: Duration,
     /// The most ends in one transaction.
     pub(crate) group: usize,
+    /// The most bytes of large args that a claim takes for one queue.
+    pub(crate) claim_bytes: i64,
     pub(crate) probe: Option<Arc<dyn Probe>>,
 }
 
@@ -108,6 +114,10 @@ pub(crate) struct Shared {
     /// Calls chores before their time, by channel.
     calls: HashMap<&'static str, Notify>,
     next_due: Mutex<Option<Instant>>,
+    /// Where the queue is known to hold nothing ready.
+    marks: Marks,
+    /// The tick is to look there, too.
+    sweep_asked: AtomicBool,
     worker: OnceLock<i64>,
     closed_at: OnceLock<Instant>,
     /// apalis's view of the worker; it can be paused there.
@@ -138,13 +148,14 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         settings: Settings,
-        lines: Vec<Line>,
+        mut lines: Vec<Line>,
         registry: Arc<Registry>,
         settle: Vec<Arc<dyn Settle>>,
         load: Vec<Arc<dyn LoadInput>>,
         chores: Vec<Arc<dyn Chore>>,
         kinds: Vec<String>,
     ) -> Self {
+        lines::most_specific_first(&mut lines);
         Self {
             settings,
             lines,
@@ -168,6 +179,8 @@ impl Shared {
             lost: Mutex::default(),
             news: Mutex::default(),
             next_due: Mutex::default(),
+            marks: Marks::default(),
+            sweep_asked: AtomicBool::new(false),
             worker: OnceLock::new(),
             closed_at: OnceLock::new(),
             context: OnceLock::new(),
@@ -301,8 +314,13 @@ impl Shared {
         tokens
     }
 
-    /// There may be work in this queue.
-    pub(crate) fn wake(&self, queue: &str) {
+    /// There may be work in this queue whose `run_at` is this or later.
+    pub(crate) fn wake(&self, queue: &str, since: DateTime<Utc>) {
+        self.marks.cut(queue, since);
+        self.wake_line(queue);
+    }
+
+    fn wake_line(&self, queue: &str) {
         for line in self.lines.iter().filter(|line| line.matches(queue)) {
             line.wake();
         }
@@ -312,6 +330,13 @@ impl Shared {
     pub(crate) fn wake_all(&self) {
         self.lines.iter().for_each(Line::wake);
         self.signal.notify_one();
+    }
+
+    /// There may be work anywhere: asks for all of it, and has the tick look where nothing was seen.
+    pub(crate) fn sweep_now(&self) {
+        self.sweep_asked.store(true, Ordering::Release);
+        self.wake_all();
+        self.tick_now.notify_one();
     }
 
     /// A job comes back after this time: the tick must not be later.
@@ -327,13 +352,19 @@ impl Shared {
         }
     }
 
-    /// Others, and we ourselves, hear that these queues got work.
-    fn announce(&self, queues: impl Iterator<Item = String>) {
+    /// Others, and we ourselves, hear that these queues got work by a transaction that was begun not
+    /// before this moment.
+    fn announce(&self, queues: impl Iterator<Item = String>, begun: Instant) {
+        self.announce_since(queues, self.marks.time_at(begun));
+    }
+
+    /// The same of work whose `run_at` is this or later.
+    fn announce_since(&self, queues: impl Iterator<Item = String>, since: DateTime<Utc>) {
         let told = |queue: String| {
-            self.wake(&queue);
+            self.wake(&queue, since);
             News {
                 channel: listen::CHANNEL,
-                text: queue,
+                text: listen::payload(&queue, since),
             }
         };
         self.tell(queues.map(told));

@@ -6,7 +6,11 @@ use std::time::{Duration, Instant};
 use super::Shared;
 use super::link::{Link, limited};
 use crate::backend::Claimed;
+use crate::limits;
 
+/// How far back claims that were never heard of are looked for. Later ones cost an attempt: their leases
+/// run out.
+const UNHEARD: Duration = Duration::from_secs(15 * 60);
 /// So long is waited for the end of a transaction whose client is gone.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -14,15 +18,22 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(super) async fn disown(shared: &Shared, link: &mut Link, known: &[i64]) {
     let given_back = limited(async {
         let connection = link.try_get().await?;
-        sqlx::query_scalar!("select pipeline.disown_v1($1, $2)", shared.worker(), known)
-            .fetch_one(connection)
-            .await
+        sqlx::query!(
+            "select count, queues, since from pipeline.disown_v1($1, $2, $3)",
+            shared.worker(),
+            known,
+            limits::millis(UNHEARD),
+        )
+        .fetch_one(connection)
+        .await
     });
     match given_back.await {
-        Ok(Some(count)) if count > 0 => {
-            tracing::warn!(count, "jobs claimed but never heard of were given back")
+        Ok(row) => {
+            if let (Some(count), Some(queues), Some(since)) = (row.count, row.queues, row.since) {
+                tracing::warn!(count, "jobs claimed but never heard of were given back");
+                shared.announce_since(queues.into_iter(), since);
+            }
         }
-        Ok(_) => {}
         Err(error) => {
             tracing::warn!(%error, "could not give back what was never heard of");
             link.forget();
@@ -47,7 +58,7 @@ pub(super) async fn confirmed(
     loop {
         let answer = limited(async {
             let connection = link.try_get().await?;
-            sqlx::query_file!("src/sql/confirm.sql", &ids, &tokens, xid)
+            sqlx::query_file!("src/sql/confirm.sql", &ids, &tokens, xid, shared.worker())
                 .fetch_one(connection)
                 .await
         });

@@ -100,11 +100,12 @@ pub struct News {
 
 /// Called inside the transaction that claims jobs, with all of them: fills in what they are given.
 pub trait LoadInput: std::fmt::Debug + Send + Sync {
-    /// Sets the input of the jobs it knows about.
+    /// Sets the input of the jobs it knows about. Jobs for whose input there is no room now are given
+    /// back (`pipeline.unclaim_v1`) and taken out of the list.
     fn load<'a>(
         &'a self,
         connection: &'a mut PgConnection,
-        claimed: &'a mut [Claimed],
+        claimed: &'a mut Vec<Claimed>,
     ) -> BoxFuture<'a, Result<(), sqlx::Error>>;
 }
 

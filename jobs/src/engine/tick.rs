@@ -1,17 +1,26 @@
 //! What time brings: jobs that are due, leases that ran out, a sign of life, and news for others.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use chrono::TimeDelta;
 use sqlx::PgConnection;
 
 use super::Shared;
 use super::ends::{End, Verb};
 use super::link::{Link, limited};
+use super::marks::{Looked, Swept, place};
 use crate::Error;
 
 /// How long a worker that is done waits for the database to hear of it.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// Others are told of jobs that became ready so long after they were due: their marks may be later than
+/// that.
+const DUE_LATE: TimeDelta = TimeDelta::seconds(5);
+/// Between two sweeps lies so many times the time that one takes: what it costs is then bounded, however
+/// many dead rows a transaction elsewhere keeps.
+const SWEEP_SHARE: u32 = 20;
 
 /// Registers the worker; without a row of its own, nothing is claimed.
 pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
@@ -58,11 +67,9 @@ pub(crate) async fn register(shared: &Shared, link: &mut Link) -> bool {
 }
 
 pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
-    let patterns: Vec<String> = shared
-        .lines
-        .iter()
-        .map(|line| line.pattern.clone())
-        .collect();
+    let mut looked = Looked::default();
+    // When the next sweep is due: at once, then with each poll, or rarer where sweeps take long.
+    let mut next_sweep = Instant::now();
     // When the next tick is due; at once where there is none. News do not wait for it.
     let mut next: Option<Instant> = None;
     while !shared.drained.is_cancelled() {
@@ -75,8 +82,22 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
                 _ if shared.stopping.is_cancelled() => return Ok(now + shared.settings.poll),
                 _ => {}
             }
-            let due = tick(&shared, connection, &patterns).await?;
             let poll = shared.settings.poll;
+            let asked = shared.sweep_asked.swap(false, Ordering::AcqRel);
+            let sweeps = asked || now >= next_sweep;
+            let due = async {
+                if sweeps {
+                    sweep(&shared, connection, &mut looked).await?;
+                }
+                tick(&shared, connection, &mut looked).await
+            };
+            let due = due.await;
+            if sweeps {
+                let took = now.elapsed();
+                next_sweep = Instant::now() + poll.max(took * SWEEP_SHARE);
+                shared.marks.sweep_took(took);
+            }
+            let due = due?;
             Ok(Instant::now() + due.map_or(poll, |due| due.min(poll)))
         };
         let outcome = tokio::select! {
@@ -124,20 +145,81 @@ async fn wait(shared: &Shared, at: Instant) -> Option<Instant> {
     None
 }
 
+/// Looks where nothing was seen before: into the marks here, and the tick that follows into the rest.
+pub(super) async fn sweep(
+    shared: &Shared,
+    connection: &mut PgConnection,
+    looked: &mut Looked,
+) -> Result<(), sqlx::Error> {
+    looked.look_back(shared.marks.depth());
+    let sweep = shared.marks.sweep();
+    if sweep.to_queues.is_empty() {
+        return Ok(());
+    }
+    let rows = sqlx::query_file!(
+        "src/sql/sweep.sql",
+        &sweep.from_queues,
+        &sweep.from_ranks,
+        &sweep.from_times,
+        &sweep.to_queues,
+        &sweep.to_ranks,
+        &sweep.to_times,
+        &sweep.to_ids,
+    )
+    .fetch_all(connection)
+    .await?;
+    let swept: Vec<Swept> = rows
+        .into_iter()
+        .map(|row| Swept {
+            stretch: row.stretch,
+            place: place(row.queue, row.rank, row.run_at, row.id),
+            visited: row.visited,
+        })
+        .collect();
+    for queue in shared.marks.swept(&sweep, &swept) {
+        shared.wake_line(&queue);
+    }
+    Ok(())
+}
+
 /// One statement; returns when the next job is due.
 pub(super) async fn tick(
     shared: &Shared,
     connection: &mut PgConnection,
-    patterns: &[String],
+    looked: &mut Looked,
 ) -> Result<Option<Duration>, sqlx::Error> {
+    let patterns: Vec<(i32, &str)> = (1..).zip(shared.patterns()).collect();
+    let ranges = shared.marks.ranges(&patterns);
+    let asked = looked.to_ask(shared.marks.time_at(Instant::now()));
     let row = sqlx::query_file!(
         "src/sql/tick.sql",
         shared.worker(),
-        patterns,
-        shared.takes_steps()
+        shared.takes_steps(),
+        looked.due_from,
+        looked.claimed_from,
+        &asked,
+        &ranges.from_queues,
+        &ranges.from_ranks,
+        &ranges.from_times,
+        &ranges.from_ids,
+        &ranges.to_queues,
+        &ranges.to_ranks,
     )
     .fetch_one(connection)
     .await?;
+    shared.marks.heard(row.now);
+    looked.due_from = row.due_from;
+    looked.claimed_from = row.claimed_from;
+    let leased = row.leased_ids.unwrap_or_default().into_iter();
+    looked.saw(&asked, leased.zip(row.leased_until.unwrap_or_default()));
+    let due = row.due_queues.unwrap_or_default().into_iter();
+    for (queue, since) in due.zip(row.due_since.unwrap_or_default()) {
+        if row.now - since > DUE_LATE {
+            shared.announce_since(std::iter::once(queue), since);
+        } else {
+            shared.wake(&queue, since);
+        }
+    }
     if row.ready.unwrap_or(false) {
         shared.wake_all();
     }
@@ -147,8 +229,9 @@ pub(super) async fn tick(
         .into_iter()
         .zip(row.lost_tokens.unwrap_or_default())
         .zip(row.lost_attempts.unwrap_or_default())
-        .zip(row.lost_batches.unwrap_or_default());
-    for (((id, token), attempt), batch) in lost {
+        .zip(row.lost_batches.unwrap_or_default())
+        .zip(row.lost_queues.unwrap_or_default());
+    for ((((id, token), attempt), batch), queue) in lost {
         // Our own attempts know of their lease themselves.
         if !shared.alive.lock().contains_key(&token) && shared.lost.lock().insert(token) {
             tracing::warn!(job.id = id, "a lease ran out; its job is taken over");
@@ -157,7 +240,7 @@ pub(super) async fn tick(
                 token,
                 attempt,
                 batch,
-                queue: None,
+                queue: Some(Arc::from(queue)),
                 verb: Verb::Lost,
                 ran: None,
                 halts: false,

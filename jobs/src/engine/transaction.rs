@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use sqlx::{Connection as _, PgConnection};
 
 use super::ends::{Came, End, Verb};
-use super::lines::Reserved;
+use super::lines::{Line, Reserved};
 use super::link::{Link, Trouble};
+use super::marks::{Found, Ranges, place};
 use super::probe::Moment;
 use super::{News, Offer, Offered, Shared};
 use crate::backend::Claimed;
@@ -25,6 +27,10 @@ pub(super) struct Done {
     pub(super) asked: Vec<Asked>,
     pub(super) queues: Vec<String>,
     pub(super) news: Vec<News>,
+    /// Where the claim looked, and what it found out about the index.
+    looked: Option<(Ranges, Vec<Found>, DateTime<Utc>)>,
+    /// The lines of which large jobs were left, perhaps, because the claim had become too large.
+    pub(super) cut_short: Vec<usize>,
 }
 
 /// What a claim asked of a line, and what came.
@@ -86,6 +92,9 @@ pub(super) async fn attempt(
     }
     match (tx.commit().await, xid) {
         (Ok(()), _) => {
+            if let Some((ranges, found, now)) = done.looked.take() {
+                shared.marks.learn(&ranges, &found, now);
+            }
             if !ends.is_empty() {
                 shared.probe(Moment::AfterCommit, ends.len()).await;
             }
@@ -185,17 +194,21 @@ async fn end(
 
 /// What this worker can start at once.
 fn offer(shared: &Shared, reserved: &[Reserved]) -> Offer {
-    let lines = reserved
-        .iter()
-        .filter_map(|reserved| {
-            let line = &shared.lines[reserved.line];
-            Some(Offered {
-                pattern: line.pattern.clone(),
-                free: i32::try_from(reserved.permits.num_permits()).unwrap_or(i32::MAX),
-                floor: line.floor()?,
-            })
-        })
-        .collect();
+    let free = |at: usize| {
+        let reserved = reserved.iter().find(|reserved| reserved.line == at)?;
+        let free = i32::try_from(reserved.permits.num_permits()).unwrap_or(i32::MAX);
+        Some((free, shared.lines[at].floor()?))
+    };
+    // All patterns: a queue belongs to the most specific one, also where that has no slot free.
+    let offered = |(at, line): (usize, &Line)| {
+        let (free, floor) = free(at).unwrap_or((0, i16::MAX));
+        Offered {
+            pattern: line.pattern.clone(),
+            free,
+            floor,
+        }
+    };
+    let lines = shared.lines.iter().enumerate().map(offered).collect();
     Offer {
         worker: shared.worker(),
         lines,
@@ -210,8 +223,8 @@ fn seat(shared: &Shared, reserved: &[Reserved], started: &mut [Claimed]) {
         .map(|reserved| reserved.permits.num_permits())
         .collect();
     for job in started {
-        let free = (0..reserved.len())
-            .find(|at| left[*at] > 0 && shared.lines[reserved[*at].line].matches(&job.queue));
+        let line = shared.lines.iter().position(|line| line.matches(&job.queue));
+        let free = (0..reserved.len()).find(|at| Some(reserved[*at].line) == line && left[*at] > 0);
         if let Some(at) = free {
             left[at] -= 1;
             job.line = i32::try_from(at + 1).unwrap_or(0);
@@ -277,61 +290,101 @@ async fn claim(
     if done.asked.is_empty() {
         return Ok(());
     }
-    let patterns: Vec<&str> = done
-        .asked
-        .iter()
-        .map(|asked| shared.lines[reserved[asked.at].line].pattern.as_str())
-        .collect();
-    let limits: Vec<i32> = done
-        .asked
-        .iter()
-        .map(|asked| i32::try_from(asked.count).unwrap_or(i32::MAX))
-        .collect();
+    // All patterns: a queue belongs to the most specific one, also where that has no slot free.
+    let patterns: Vec<&str> = shared.patterns().collect();
+    let mut limits = vec![0_i32; patterns.len()];
+    let mut looked_for = Vec::with_capacity(done.asked.len());
+    for asked in &done.asked {
+        let line = reserved[asked.at].line;
+        limits[line] = i32::try_from(asked.count).unwrap_or(i32::MAX);
+        looked_for.push((i32::try_from(line + 1).unwrap_or(0), patterns[line]));
+    }
+    let ranges = shared.marks.ranges(&looked_for);
     let rows = sqlx::query_file!(
         "src/sql/claim.sql",
         shared.worker(),
+        // With the ids of the jobs, the tokens: never given out before, not even before a crash.
+        fastrand::i64(0..=i64::MAX),
         &patterns as &[&str],
         &limits,
+        shared.settings.claim_bytes,
         shared.settings.only.as_deref(),
         shared.takes_steps(),
+        &ranges.lines as &[Option<i32>],
+        &ranges.from_queues,
+        &ranges.from_ranks,
+        &ranges.from_times,
+        &ranges.from_ids,
+        &ranges.to_queues,
+        &ranges.to_ranks,
     )
     .fetch_all(&mut *tx)
     .await?;
     let mut claimed = Vec::with_capacity(rows.len());
+    let (mut found, mut now) = (Vec::new(), None);
     for row in rows {
-        let at = usize::try_from(row.line - 1).ok();
-        let Some(asked) = at.and_then(|at| done.asked.get_mut(at)) else {
+        now = Some(row.claimed_at);
+        let line = usize::try_from(row.line - 1).ok();
+        if line.is_none() {
+            found.push(Found {
+                range: row.range.unwrap_or(0),
+                step: row.step.unwrap_or(0),
+                after: row.after_queue.zip(row.after_rank),
+                place: place(row.queue, row.rank, row.run_at, row.id),
+                visited: row.visited.unwrap_or(0),
+            });
+            continue;
+        }
+        let asked = done
+            .asked
+            .iter_mut()
+            .find(|asked| Some(reserved[asked.at].line) == line);
+        let (Some(asked), Some(id), Some(token)) = (asked, row.id, row.token) else {
             continue;
         };
-        let waited = Duration::from_millis(u64::try_from(row.waited_ms).unwrap_or(0));
-        let last = asked.last.get_or_insert((row.priority, waited));
-        *last = (last.0.min(row.priority), last.1.min(waited));
+        let (priority, run_at) = (row.priority.unwrap_or(0), row.run_at);
+        let waited_ms = row.waited_ms.unwrap_or(0);
+        let waited = Duration::from_millis(u64::try_from(waited_ms).unwrap_or(0));
+        let last = asked.last.get_or_insert((priority, waited));
+        *last = (last.0.min(priority), last.1.min(waited));
+        if row.bytes.is_some() {
+            done.cut_short.push(reserved[asked.at].line);
+        }
         claimed.push(Claimed {
             line: i32::try_from(asked.at + 1).unwrap_or(0),
-            id: row.id,
-            token: row.token,
-            queue: row.queue,
-            kind: row.kind,
-            attempt: row.attempt,
-            attempts: row.attempts,
-            priority: row.priority,
-            run_at: row.run_at,
-            waited_ms: row.waited_ms,
-            lease_ms: row.lease_ms,
+            id,
+            token,
+            queue: row.queue.unwrap_or_default(),
+            kind: row.kind.unwrap_or_default(),
+            attempt: row.attempt.unwrap_or(1),
+            attempts: row.attempts.unwrap_or(1),
+            priority,
+            run_at: run_at.unwrap_or_default(),
+            waited_ms,
+            lease_ms: row.lease_ms.unwrap_or(1_000),
             batch: row.batch,
-            args: row.args,
+            args: row.args.unwrap_or_default(),
             input: row.input.map_or(Input::None, Input::Json),
             options: row.options,
             of_run: None,
         });
+    }
+    if let Some(now) = now {
+        shared.marks.heard(now);
+        done.looked = Some((ranges, found, now));
     }
     for asked in &mut done.asked {
         let line = i32::try_from(asked.at + 1).unwrap_or(0);
         let came = claimed.iter().filter(|job| job.line == line).count();
         asked.last = asked.last.filter(|_| came >= asked.count);
     }
+    let count = claimed.len();
     for load in &shared.load {
         load.load(&mut *tx, &mut claimed).await?;
+    }
+    if claimed.len() < count {
+        let lines = done.asked.iter().map(|asked| reserved[asked.at].line);
+        done.cut_short.extend(lines);
     }
     claimed.sort_by(|a, b| (b.priority, a.run_at, a.id).cmp(&(a.priority, b.run_at, b.id)));
     done.claimed.extend(claimed);

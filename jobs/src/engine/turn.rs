@@ -313,12 +313,20 @@ async fn finish(
         .map(|end| end.wait)
         .min();
     shared.due_in(soonest);
+    let comes_back_at_once = |end: &&End| match end.verb {
+        Verb::HandBack | Verb::Lost => true,
+        Verb::Retry | Verb::Snooze => end.wait.is_zero(),
+        _ => false,
+    };
     let back = ends
         .iter()
-        .filter(|end| matches!(end.verb, Verb::HandBack | Verb::Lost))
+        .filter(comes_back_at_once)
         .filter_map(|end| end.queue.as_deref().map(str::to_owned));
     note_asked(shared, &done, &mut reserved);
-    shared.announce(back.chain(done.queues));
+    for line in &done.cut_short {
+        shared.lines[*line].wake();
+    }
+    shared.announce(back.chain(done.queues), sent);
     shared.tell(done.news.into_iter());
     if !done.held.is_empty() {
         shared.hold(done.held);

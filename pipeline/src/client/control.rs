@@ -131,20 +131,21 @@ impl<O> Run<O> {
 
 /// Tells workers and waiters of it. What is not heard, their polls find.
 pub(super) async fn tell(pool: &PgPool, queues: &[String], news: Vec<News>, requests: bool) {
-    let queues = queues.iter().map(|queue| News {
-        channel: "pipeline_jobs",
-        text: queue.clone(),
-    });
     let requests = requests.then(|| News {
         channel: REQUESTS,
         text: String::new(),
     });
-    let all: Vec<News> = queues.chain(news).chain(requests).collect();
+    let all: Vec<News> = news.into_iter().chain(requests).collect();
     let channels: Vec<&str> = all.iter().map(|news| news.channel).collect();
     let texts: Vec<&str> = all.iter().map(|news| news.text.as_str()).collect();
-    let told = sqlx::query_file!("src/sql/tell.sql", &channels as &[&str], &texts as &[&str])
-        .execute(pool)
-        .await;
+    let told = sqlx::query_file!(
+        "src/sql/tell.sql",
+        queues,
+        &channels as &[&str],
+        &texts as &[&str]
+    )
+    .fetch_one(pool)
+    .await;
     if let Err(error) = told {
         tracing::debug!(%error, "nobody was told; they will find it");
     }

@@ -8,6 +8,7 @@ mod declare;
 mod ends;
 mod enqueue;
 mod groups;
+mod horizon;
 mod leases;
 mod manage;
 pub(crate) mod proxy;
