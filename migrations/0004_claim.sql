@@ -4,14 +4,16 @@ language sql stable as $$
     select pg_stat_get_xact_tuples_returned('pipeline.jobs_ready'::regclass)
 $$;
 
--- The first ready row of each pair of queue and priority, in ranges of the index jobs_ready. A range
--- begins at a position and ends before a pair. Walks from pair to pair, not from row to row.
+-- The first ready row of each pair of queue and rank, in ranges of the index jobs_ready. Walks from pair to
+-- pair, not from row to row. A range lies in one queue: from a position up to a rank; or, with a
+-- p_to_queue, it holds all queues from one name up to another. (Not one row comparison for each end: up
+-- to Postgres 17 only the first column of a row comparison ends a scan.)
 --   step: 1 for the first row of its range · after_queue, after_rank: the pair before this row
 --   visited: index entries met on the way to this row, dead ones included
 -- The last row of a range has no queue: it says what was visited behind the last ready row.
 create function pipeline.heads_v1(
-    p_from_queues text[], p_from_ranks integer[], p_from_times timestamptz[], p_from_ids bigint[],
-    p_to_queues text[], p_to_ranks integer[]
+    p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamptz[], p_ids bigint[],
+    p_to_ranks integer[]
 ) returns table (
     range integer, step integer, after_queue text, after_rank integer,
     queue text, rank integer, run_at timestamptz, id bigint, visited bigint
@@ -21,19 +23,26 @@ language sql stable as $$
         select r.ord::integer as range, 1 as step, null::text collate "C" as after_queue,
                null::integer as after_rank, r.to_queue, r.to_rank,
                h.queue, h.rank, h.run_at, h.id, pipeline.visited_v1() - met.before as visited
-        from unnest(p_from_queues, p_from_ranks, p_from_times, p_from_ids, p_to_queues, p_to_ranks)
-             with ordinality as r (queue, rank, run_at, id, to_queue, to_rank, ord)
+        from unnest(p_queues, p_to_queues, p_ranks, p_times, p_ids, p_to_ranks)
+             with ordinality as r (queue, to_queue, rank, run_at, id, to_rank, ord)
         cross join lateral (
             select pipeline.visited_v1() as before where r.ord is not null offset 0
         ) as met
         left join lateral (
-            select j.queue, - j.priority::integer as rank, j.run_at, j.id from pipeline.jobs j
-            where j.status = 'ready'
-              and (j.queue, - j.priority::integer, j.run_at, j.id)
-                  >= (r.queue collate "C", r.rank, r.run_at, r.id)
-              and (j.queue, - j.priority::integer) < (r.to_queue collate "C", r.to_rank)
-            order by j.queue, - j.priority::integer, j.run_at, j.id
-            limit 1
+            (
+                select j.queue, - j.priority::integer as rank, j.run_at, j.id from pipeline.jobs j
+                where r.to_queue is null and j.status = 'ready' and j.queue = r.queue collate "C"
+                  and (- j.priority::integer, j.run_at, j.id) >= (r.rank, r.run_at, r.id)
+                  and - j.priority::integer < r.to_rank
+                order by j.queue, - j.priority::integer, j.run_at, j.id
+                limit 1
+            ) union all (
+                select j.queue, - j.priority::integer, j.run_at, j.id from pipeline.jobs j
+                where r.to_queue is not null and j.status = 'ready'
+                  and j.queue >= r.queue collate "C" and j.queue < r.to_queue collate "C"
+                order by j.queue, - j.priority::integer, j.run_at, j.id
+                limit 1
+            )
         ) as h on true
         union all
         select head.range, head.step + 1, head.queue, head.rank, head.to_queue, head.to_rank,
@@ -43,12 +52,19 @@ language sql stable as $$
             select pipeline.visited_v1() as before where head.id is not null offset 0
         ) as met
         left join lateral (
-            select j.queue, - j.priority::integer as rank, j.run_at, j.id from pipeline.jobs j
-            where j.status = 'ready'
-              and (j.queue, - j.priority::integer, j.run_at)
-                  > (head.queue collate "C", head.rank, 'infinity')
-              and (j.queue, - j.priority::integer) < (head.to_queue collate "C", head.to_rank)
-            order by j.queue, - j.priority::integer, j.run_at, j.id
+            (
+                select j.queue, - j.priority::integer as rank, j.run_at, j.id from pipeline.jobs j
+                where j.status = 'ready' and j.queue = head.queue collate "C"
+                  and - j.priority::integer > head.rank and - j.priority::integer < head.to_rank
+                order by j.queue, - j.priority::integer, j.run_at, j.id
+                limit 1
+            ) union all (
+                select j.queue, - j.priority::integer, j.run_at, j.id from pipeline.jobs j
+                where head.to_queue is not null and j.status = 'ready'
+                  and j.queue > head.queue collate "C" and j.queue < head.to_queue collate "C"
+                order by j.queue, - j.priority::integer, j.run_at, j.id
+                limit 1
+            )
             limit 1
         ) as h on true
     )
@@ -73,8 +89,8 @@ $$;
 create function pipeline.claim_v1(
     p_worker bigint, p_token bigint, p_patterns text[], p_limits integer[], p_bytes bigint,
     p_kinds text[], p_steps boolean,
-    p_lines integer[], p_from_queues text[], p_from_ranks integer[], p_from_times timestamptz[],
-    p_from_ids bigint[], p_to_queues text[], p_to_ranks integer[]
+    p_lines integer[], p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamptz[],
+    p_ids bigint[], p_to_ranks integer[]
 ) returns table (
     line integer, id bigint, token bigint, queue text, kind text, attempt smallint,
     attempts smallint, priority smallint, run_at timestamptz, waited_ms bigint, lease_ms integer,
@@ -96,11 +112,10 @@ declare
     v_wild boolean := array_position(p_lines, null) is not null;
     -- Where to pick: lines, and ranges of the index.
     v_lines integer[] := p_lines;
-    v_queues text[] := p_from_queues;
-    v_ranks integer[] := p_from_ranks;
-    v_times timestamptz[] := p_from_times;
-    v_ids bigint[] := p_from_ids;
-    v_to_queues text[] := p_to_queues;
+    v_queues text[] := p_queues;
+    v_ranks integer[] := p_ranks;
+    v_times timestamptz[] := p_times;
+    v_ids bigint[] := p_ids;
     v_to_ranks integer[] := p_to_ranks;
     v_head record;
     v_before bigint;
@@ -115,8 +130,7 @@ begin
                 where h.queue = o.pattern
                    or right(o.pattern, 1) = '*' and starts_with(h.queue, left(o.pattern, -1))
             ) as line
-            from pipeline.heads_v1(p_from_queues, p_from_ranks, p_from_times, p_from_ids, p_to_queues,
-                                   p_to_ranks) as h
+            from pipeline.heads_v1(p_queues, p_to_queues, p_ranks, p_times, p_ids, p_to_ranks) as h
             where p_lines[h.range] is null
             order by h.rank, h.run_at, h.id
         loop
@@ -126,7 +140,6 @@ begin
                 v_ranks := v_ranks || v_head.rank;
                 v_times := v_times || v_head.run_at;
                 v_ids := v_ids || v_head.id;
-                v_to_queues := v_to_queues || v_head.queue;
                 v_to_ranks := v_to_ranks || v_head.rank + 1;
             end if;
             if v_head.visited >= c_many then
@@ -152,14 +165,13 @@ begin
         return query
         with picked as materialized (
             select j.id, j.bytes
-            from unnest(v_lines, v_queues, v_ranks, v_times, v_ids, v_to_queues, v_to_ranks)
-                 as h (line, queue, rank, run_at, id, to_queue, to_rank)
+            from unnest(v_lines, v_queues, v_ranks, v_times, v_ids, v_to_ranks)
+                 as h (line, queue, rank, run_at, id, to_rank)
             cross join lateral (
                 select j.id, j.bytes from pipeline.jobs j
-                where j.status = 'ready'
-                  and (j.queue, - j.priority::integer, j.run_at, j.id)
-                      >= (h.queue collate "C", h.rank, h.run_at, h.id)
-                  and (j.queue, - j.priority::integer) < (h.to_queue collate "C", h.to_rank)
+                where j.status = 'ready' and j.queue = h.queue collate "C"
+                  and (- j.priority::integer, j.run_at, j.id) >= (h.rank, h.run_at, h.id)
+                  and - j.priority::integer < h.to_rank
                   and (p_kinds is null or j.kind like any (p_kinds))
                   and (p_steps or j.id % 2 = 1)
                 order by j.queue, - j.priority::integer, j.run_at, j.id
@@ -198,8 +210,7 @@ begin
                null::smallint, h.run_at, null::bigint, null::integer, null::bigint, null::text,
                null::text, null::text, v_now, null::integer, h.range, h.step, h.after_queue,
                h.after_rank, h.rank, h.visited
-        from pipeline.heads_v1(p_from_queues, p_from_ranks, p_from_times, p_from_ids, p_to_queues,
-                               p_to_ranks) as h
+        from pipeline.heads_v1(p_queues, p_to_queues, p_ranks, p_times, p_ids, p_to_ranks) as h
         where p_lines[h.range] is not null and h.visited >= c_many;
     end if;
 end $$;

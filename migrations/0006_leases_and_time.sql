@@ -37,7 +37,7 @@ end $$;
 --   p_due_from, due_from: due jobs before this time were looked for already
 --   p_claimed_from, claimed_from: of attempts claimed before this time, only those in p_leased are
 --                                 looked at: they are known to run, and their lease may have run out
---   p_from_*, p_to_*: the ranges of the index in which work is looked for, see heads_v1
+--   p_queues and those after it: the ranges of the index in which work is looked for, see heads_v1
 --   leased_ids, leased_until: attempts that run, for the caller to ask about again after that time
 --   due_ms: until the next job is due; 0 if more are due than one call moves
 --   due_queues, due_since: the queues in which jobs became ready, and the earliest `run_at` in each
@@ -45,8 +45,8 @@ end $$;
 create function pipeline.tick_v1(
     p_worker bigint, p_steps boolean, p_due_from timestamptz, p_claimed_from timestamptz,
     p_leased bigint[],
-    p_from_queues text[], p_from_ranks integer[], p_from_times timestamptz[], p_from_ids bigint[],
-    p_to_queues text[], p_to_ranks integer[],
+    p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamptz[], p_ids bigint[],
+    p_to_ranks integer[],
     out now timestamptz, out due_from timestamptz, out claimed_from timestamptz,
     out due_ms bigint, out due_queues text[], out due_since timestamptz[], out ready boolean,
     out lost_ids bigint[], out lost_tokens bigint[], out lost_attempts smallint[],
@@ -116,8 +116,7 @@ begin
     claimed_from := v_seen;
 
     ready := exists (
-        select from pipeline.heads_v1(p_from_queues, p_from_ranks, p_from_times, p_from_ids,
-                                      p_to_queues, p_to_ranks) as h
+        select from pipeline.heads_v1(p_queues, p_to_queues, p_ranks, p_times, p_ids, p_to_ranks) as h
         where h.queue is not null
           and not exists (select from pipeline.queues q
                           where q.name = h.queue and q.paused_at is not null)
@@ -127,12 +126,14 @@ begin
     where w.id = p_worker and w.seen_at < now - interval '5 s';
 end $$;
 
--- Looks into stretches of the index jobs_ready in which nothing ready was seen: the first ready row in
--- each, if there is one, and how many entries there were, dead ones included.
+-- Looks where nothing ready was seen: in each pair of p_queues and p_ranks between two times, the latter
+-- with an id, and in ranges as heads_v1 has them. Says of each the first ready row, if there is one, and
+-- how many entries there were, dead ones included. The ranges are counted on from the pairs.
 create function pipeline.sweep_v1(
-    p_from_queues text[], p_from_ranks integer[], p_from_times timestamptz[],
-    p_to_queues text[], p_to_ranks integer[], p_to_times timestamptz[], p_to_ids bigint[]
-) returns table (stretch integer, queue text, rank integer, run_at timestamptz, id bigint, visited bigint)
+    p_queues text[], p_ranks integer[], p_times timestamptz[], p_to_times timestamptz[], p_to_ids bigint[],
+    p_range_queues text[], p_range_to_queues text[], p_range_ranks integer[],
+    p_range_times timestamptz[], p_range_ids bigint[], p_range_to_ranks integer[]
+) returns table (part integer, queue text, rank integer, run_at timestamptz, id bigint, visited bigint)
 language plpgsql stable
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
 set enable_mergejoin to off set enable_material to off set enable_memoize to off
@@ -142,21 +143,27 @@ as $$
 begin
     return query
     select s.ord::integer, h.queue, h.rank, h.run_at, h.id, pipeline.visited_v1() - met.before
-    from unnest(p_from_queues, p_from_ranks, p_from_times, p_to_queues, p_to_ranks, p_to_times,
-                p_to_ids) with ordinality
-         as s (queue, rank, run_at, to_queue, to_rank, to_run_at, to_id, ord)
+    from unnest(p_queues, p_ranks, p_times, p_to_times, p_to_ids) with ordinality
+         as s (queue, rank, run_at, to_run_at, to_id, ord)
     cross join lateral (
         select pipeline.visited_v1() as before where s.ord is not null offset 0
     ) as met
     left join lateral (
         select j.queue, - j.priority::integer as rank, j.run_at, j.id from pipeline.jobs j
-        where j.status = 'ready'
-          and (j.queue, - j.priority::integer, j.run_at) >= (s.queue collate "C", s.rank, s.run_at)
-          and (j.queue, - j.priority::integer, j.run_at, j.id)
-              < (s.to_queue collate "C", s.to_rank, s.to_run_at, s.to_id)
+        where j.status = 'ready' and j.queue = s.queue collate "C" and - j.priority::integer = s.rank
+          and j.run_at >= s.run_at and j.run_at <= s.to_run_at
+          and (j.run_at, j.id) < (s.to_run_at, s.to_id)
         order by j.queue, - j.priority::integer, j.run_at, j.id
         limit 1
     ) as h on true;
+
+    if p_range_queues <> '{}' then
+        return query
+        select cardinality(p_queues) + h.range, h.queue, h.rank, h.run_at, h.id, h.visited
+        from pipeline.heads_v1(p_range_queues, p_range_to_queues, p_range_ranks, p_range_times,
+                               p_range_ids, p_range_to_ranks) as h
+        where h.step = 1;
+    end if;
 end $$;
 
 -- Gives back what was claimed for a worker that never heard of it: the answer was lost on the way. Only

@@ -7,13 +7,14 @@
 //! A stretch is a hint. Rows can become ready inside of it: notifications say from which time on, and
 //! cut it; a sweep looks into all stretches from time to time. See decision 10.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 
 use super::covers;
+use super::ranges::Columns;
 pub(super) use super::stretches::place;
 use super::stretches::{Place, Stretch, Stretches, bounds};
 
@@ -36,33 +37,29 @@ const SWEEP_SHORT: Duration = Duration::from_millis(250);
 const DEPTH: Duration = Duration::from_secs(60 * 60);
 const FULL_DEPTH: Duration = Duration::from_secs(64 * 24 * 60 * 60);
 
-/// Where a look goes: the index without the stretches, as columns for the database.
+/// Where a look goes: the index without the stretches, as columns for `pipeline.heads_v1`.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     /// The line of an exact pattern, `None` for the others; the first is 1.
     pub(super) lines: Vec<Option<i32>>,
-    pub(super) from_queues: Vec<String>,
-    pub(super) from_ranks: Vec<i32>,
-    pub(super) from_times: Vec<DateTime<Utc>>,
-    pub(super) from_ids: Vec<i64>,
-    pub(super) to_queues: Vec<String>,
-    pub(super) to_ranks: Vec<i32>,
+    pub(super) columns: Columns,
     /// The marks were like this when the look began.
     cuts: u64,
 }
 
-/// The stretches as columns for the database, with the most a sweep looks back.
+/// The stretches as columns for `pipeline.sweep_v1`: what lies in the last pair of each, and what lies
+/// before that pair.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    pub(super) from_queues: Vec<String>,
-    pub(super) from_ranks: Vec<i32>,
-    pub(super) from_times: Vec<DateTime<Utc>>,
-    pub(super) to_queues: Vec<String>,
-    pub(super) to_ranks: Vec<i32>,
+    pub(super) queues: Vec<String>,
+    pub(super) ranks: Vec<i32>,
+    pub(super) times: Vec<DateTime<Utc>>,
     pub(super) to_times: Vec<DateTime<Utc>>,
     pub(super) to_ids: Vec<i64>,
-    stretches: Vec<Stretch>,
-    /// It looks into all of them, not only into what is near their ends.
+    pub(super) before: Columns,
+    /// The start of the stretch that each of them belongs to.
+    starts: Vec<Place>,
+    /// It looks into all of each stretch, not only into what is near its end.
     is_full: bool,
 }
 
@@ -80,11 +77,11 @@ pub(super) struct Found {
     pub(super) visited: i64,
 }
 
-/// What a sweep found in one stretch.
+/// What a sweep found in one part of a stretch.
 #[derive(Debug)]
 pub(super) struct Swept {
-    /// Which of the stretches; the first is 1.
-    pub(super) stretch: i32,
+    /// Which of the parts; the first is 1.
+    pub(super) part: i32,
     pub(super) place: Option<Place>,
     pub(super) visited: i64,
 }
@@ -135,7 +132,7 @@ impl Marks {
             return;
         }
         for found in found {
-            let Some((from, end)) = ranges.part(found) else {
+            let Some((from, end)) = ranges.columns.met(found) else {
                 continue;
             };
             if let Some(row) = found.place.as_ref().filter(|row| row.is_same_pair(&from)) {
@@ -180,29 +177,31 @@ impl Marks {
     /// What a sweep has to look into.
     pub(super) fn sweep(&self) -> Sweep {
         let state = self.0.lock();
+        let back = state
+            .depth
+            .and_then(|depth| chrono::Duration::from_std(depth).ok());
         let mut sweep = Sweep {
-            is_full: state.depth.is_none(),
-            stretches: state.stretches.iter().cloned().collect(),
+            is_full: back.is_none(),
             ..Sweep::default()
         };
-        for stretch in state.stretches.iter() {
-            let mut from = stretch.from.clone();
-            if let Some(back) = state
-                .depth
-                .and_then(|it| chrono::Duration::from_std(it).ok())
-            {
-                let limited = stretch.to.run_at.checked_sub_signed(back);
-                let limited = limited.map(|at| Place::at(&stretch.to.queue, stretch.to.rank, at));
-                from = limited.filter(|it| *it > from).unwrap_or(from);
+        let mut before = Vec::new();
+        for Stretch { from, to, .. } in state.stretches.iter() {
+            let mut start = Place::start(&to.queue, to.rank);
+            if sweep.is_full && *from < start {
+                sweep.before.add(from.clone(), start.clone());
+                before.resize(sweep.before.len(), from.clone());
             }
-            sweep.from_queues.push(from.queue);
-            sweep.from_ranks.push(from.rank);
-            sweep.from_times.push(from.run_at);
-            sweep.to_queues.push(stretch.to.queue.clone());
-            sweep.to_ranks.push(stretch.to.rank);
-            sweep.to_times.push(stretch.to.run_at);
-            sweep.to_ids.push(stretch.to.id);
+            if let Some(limited) = back.and_then(|back| to.run_at.checked_sub_signed(back)) {
+                start.run_at = start.run_at.max(limited);
+            }
+            sweep.queues.push(to.queue.clone());
+            sweep.ranks.push(to.rank);
+            sweep.times.push(start.run_at);
+            sweep.to_times.push(to.run_at);
+            sweep.to_ids.push(to.id);
+            sweep.starts.push(from.clone());
         }
+        sweep.starts.extend(before);
         sweep
     }
 
@@ -211,17 +210,20 @@ impl Marks {
     pub(super) fn swept(&self, sweep: &Sweep, swept: &[Swept]) -> Vec<String> {
         let mut state = self.0.lock();
         let mut queues = Vec::new();
+        let mut visited: BTreeMap<&Place, i64> = BTreeMap::new();
         for swept in swept {
-            let at = usize::try_from(swept.stretch - 1).unwrap_or(usize::MAX);
-            let Some(old) = sweep.stretches.get(at) else {
-                continue;
-            };
+            let at = usize::try_from(swept.part - 1).unwrap_or(usize::MAX);
+            if let Some(start) = sweep.starts.get(at) {
+                *visited.entry(start).or_default() += swept.visited;
+            }
             if let Some(row) = &swept.place {
                 queues.push(row.queue.clone());
                 state.stretches.cut_at(row);
             }
-            if sweep.is_full {
-                state.stretches.counted(&old.from, swept.visited, FEW);
+        }
+        if sweep.is_full {
+            for (start, visited) in visited {
+                state.stretches.counted(start, visited, FEW);
             }
         }
         queues
@@ -292,42 +294,14 @@ impl Ranges {
                 continue;
             }
             if from < it.from {
-                self.push(line, from, &it.from);
+                self.columns.add(from, it.from.clone());
             }
             from = it.to.clone();
         }
         if from < end {
-            self.push(line, from, &end);
+            self.columns.add(from, end);
         }
-    }
-
-    fn push(&mut self, line: Option<i32>, from: Place, to: &Place) {
-        self.lines.push(line);
-        self.from_queues.push(from.queue);
-        self.from_ranks.push(from.rank);
-        self.from_times.push(from.run_at);
-        self.from_ids.push(from.id);
-        self.to_queues.push(to.queue.clone());
-        self.to_ranks.push(to.rank);
-    }
-
-    /// From where to where the look met what it counted.
-    fn part(&self, found: &Found) -> Option<(Place, Place)> {
-        let at = usize::try_from(found.range - 1).ok()?;
-        let from = match &found.after {
-            Some((queue, rank)) if found.step > 1 => Place::start(queue, rank.saturating_add(1)),
-            _ => Place {
-                queue: self.from_queues.get(at)?.clone(),
-                rank: *self.from_ranks.get(at)?,
-                run_at: *self.from_times.get(at)?,
-                id: *self.from_ids.get(at)?,
-            },
-        };
-        let to = match &found.place {
-            Some(row) => row.clone(),
-            None => Place::start(self.to_queues.get(at)?, *self.to_ranks.get(at)?),
-        };
-        Some((from, to))
+        self.lines.resize(self.columns.len(), line);
     }
 }
 

@@ -18,6 +18,7 @@ mod link;
 mod listen;
 mod marks;
 mod probe;
+mod ranges;
 mod recover;
 mod renew;
 mod settle;

@@ -3,8 +3,8 @@
 use chrono::{DateTime, NaiveDate, Utc};
 
 /// The first and last rank; ranks are priorities negated.
-const MIN_RANK: i32 = i32::MIN;
-const MAX_RANK: i32 = i32::MAX;
+pub(super) const MIN_RANK: i32 = i32::MIN;
+pub(super) const MAX_RANK: i32 = i32::MAX;
 
 /// The earliest time that Postgres knows.
 fn min_time() -> DateTime<Utc> {

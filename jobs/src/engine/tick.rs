@@ -153,25 +153,29 @@ pub(super) async fn sweep(
 ) -> Result<(), sqlx::Error> {
     looked.look_back(shared.marks.depth());
     let sweep = shared.marks.sweep();
-    if sweep.to_queues.is_empty() {
+    if sweep.queues.is_empty() {
         return Ok(());
     }
     let rows = sqlx::query_file!(
         "src/sql/sweep.sql",
-        &sweep.from_queues,
-        &sweep.from_ranks,
-        &sweep.from_times,
-        &sweep.to_queues,
-        &sweep.to_ranks,
+        &sweep.queues,
+        &sweep.ranks,
+        &sweep.times,
         &sweep.to_times,
         &sweep.to_ids,
+        &sweep.before.queues,
+        &sweep.before.to_queues as &[Option<String>],
+        &sweep.before.ranks,
+        &sweep.before.times,
+        &sweep.before.ids,
+        &sweep.before.to_ranks,
     )
     .fetch_all(connection)
     .await?;
     let swept: Vec<Swept> = rows
         .into_iter()
         .map(|row| Swept {
-            stretch: row.stretch,
+            part: row.part,
             place: place(row.queue, row.rank, row.run_at, row.id),
             visited: row.visited,
         })
@@ -189,7 +193,7 @@ pub(super) async fn tick(
     looked: &mut Looked,
 ) -> Result<Option<Duration>, sqlx::Error> {
     let patterns: Vec<(i32, &str)> = (1..).zip(shared.patterns()).collect();
-    let ranges = shared.marks.ranges(&patterns);
+    let ranges = shared.marks.ranges(&patterns).columns;
     let asked = looked.to_ask(shared.marks.time_at(Instant::now()));
     let row = sqlx::query_file!(
         "src/sql/tick.sql",
@@ -198,11 +202,11 @@ pub(super) async fn tick(
         looked.due_from,
         looked.claimed_from,
         &asked,
-        &ranges.from_queues,
-        &ranges.from_ranks,
-        &ranges.from_times,
-        &ranges.from_ids,
-        &ranges.to_queues,
+        &ranges.queues,
+        &ranges.to_queues as &[Option<String>],
+        &ranges.ranks,
+        &ranges.times,
+        &ranges.ids,
         &ranges.to_ranks,
     )
     .fetch_one(connection)

@@ -311,12 +311,12 @@ async fn claim(
         shared.settings.only.as_deref(),
         shared.takes_steps(),
         &ranges.lines as &[Option<i32>],
-        &ranges.from_queues,
-        &ranges.from_ranks,
-        &ranges.from_times,
-        &ranges.from_ids,
-        &ranges.to_queues,
-        &ranges.to_ranks,
+        &ranges.columns.queues,
+        &ranges.columns.to_queues as &[Option<String>],
+        &ranges.columns.ranks,
+        &ranges.columns.times,
+        &ranges.columns.ids,
+        &ranges.columns.to_ranks,
     )
     .fetch_all(&mut *tx)
     .await?;

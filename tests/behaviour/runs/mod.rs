@@ -4,6 +4,7 @@ mod agree;
 mod batches;
 mod control;
 mod events;
+mod inputs;
 mod keys;
 mod kit;
 mod lists;

@@ -24,43 +24,43 @@ fn found(range: i32, place: Option<Place>, visited: i64) -> Found {
     }
 }
 
-/// `queue/rank@seconds..queue/rank` for each range; no time at the start of a queue and rank.
+/// `queue/rank@seconds..rank` for each range in one queue, without a time from the start of a rank on;
+/// `queue..queue` for one of several queues.
 fn shown(ranges: &Ranges) -> Vec<String> {
     let rank = |rank: i32| match rank {
         i32::MIN => "min".to_owned(),
         i32::MAX => "max".to_owned(),
         rank => rank.to_string(),
     };
-    let from = |at: usize| {
-        let seconds = ranges.from_times[at].timestamp();
+    let it = &ranges.columns;
+    let range = |at: usize| {
+        let queue = &it.queues[at];
+        if let Some(to) = &it.to_queues[at] {
+            return format!("{queue}..{to}");
+        }
+        let seconds = it.times[at].timestamp();
         let seconds = if seconds < 0 {
             String::new()
         } else {
             format!("@{seconds}")
         };
         format!(
-            "{}/{}{seconds}",
-            ranges.from_queues[at],
-            rank(ranges.from_ranks[at])
+            "{queue}/{}{seconds}..{}",
+            rank(it.ranks[at]),
+            rank(it.to_ranks[at])
         )
     };
-    let to = |at: usize| format!("{}/{}", ranges.to_queues[at], rank(ranges.to_ranks[at]));
-    (0..ranges.lines.len())
-        .map(|at| format!("{}..{}", from(at), to(at)))
-        .collect()
+    (0..ranges.lines.len()).map(range).collect()
 }
 
 #[test]
 fn a_worker_looks_everywhere_at_first() {
     let marks = Marks::default();
     let exact = marks.ranges(&[(1, "media"), (2, "mail")]);
-    assert_eq!(
-        shown(&exact),
-        ["media/min..media/max", "mail/min..mail/max"]
-    );
+    assert_eq!(shown(&exact), ["media/min..max", "mail/min..max"]);
     assert_eq!(exact.lines, [Some(1), Some(2)]);
     let prefix = marks.ranges(&[(1, "media.*"), (2, "media.hd"), (3, "*")]);
-    assert_eq!(shown(&prefix), ["/min..~/min"], "one covers the others");
+    assert_eq!(shown(&prefix), ["..~"], "one covers the others");
     assert_eq!(prefix.lines, [None]);
 }
 
@@ -71,9 +71,9 @@ fn a_look_begins_where_the_last_one_found_something() {
     let first = marks.ranges(&all);
     marks.learn(&first, &[found(1, Some(row("q", 0, 50)), 100)], time(60));
     let second = marks.ranges(&all);
-    assert_eq!(shown(&second), ["q/min..q/0", "q/0@50..q/max"]);
+    assert_eq!(shown(&second), ["q/min..0", "q/0@50..max"]);
     marks.learn(&second, &[found(2, Some(row("q", 0, 70)), 100)], time(80));
-    assert_eq!(shown(&marks.ranges(&all)), ["q/min..q/0", "q/0@70..q/max"]);
+    assert_eq!(shown(&marks.ranges(&all)), ["q/min..0", "q/0@70..max"]);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn where_nothing_is_left_only_what_is_old_is_left_out() {
     marks.learn(&first, &[found(1, Some(row("q", 0, 50)), 100)], time(60));
     let second = marks.ranges(&all);
     marks.learn(&second, &[found(2, None, 100)], time(80));
-    assert_eq!(shown(&marks.ranges(&all)), ["q/min..q/0", "q/0@79..q/max"]);
+    assert_eq!(shown(&marks.ranges(&all)), ["q/min..0", "q/0@79..max"]);
 }
 
 #[test]
@@ -104,14 +104,30 @@ fn a_notification_lowers_the_mark_of_its_queue() {
     );
     assert_eq!(
         shown(&marks.ranges(&all)),
-        ["/min..a/0", "a/0@50..b/3", "b/3@50..~/min"]
+        [
+            "..a",
+            "a/min..0",
+            "a/0@50..max",
+            "a ..b",
+            "b/min..3",
+            "b/3@50..max",
+            "b ..~"
+        ]
     );
     marks.cut("b", time(40));
     marks.cut("a", time(55));
     marks.cut("c", time(1));
     assert_eq!(
         shown(&marks.ranges(&all)),
-        ["/min..a/0", "a/0@50..b/3", "b/3@40..~/min"]
+        [
+            "..a",
+            "a/min..0",
+            "a/0@50..max",
+            "a ..b",
+            "b/min..3",
+            "b/3@40..max",
+            "b ..~"
+        ]
     );
 }
 
@@ -122,7 +138,7 @@ fn a_look_that_was_under_way_does_not_undo_what_a_notification_said() {
     let look = marks.ranges(&all);
     marks.cut("q", time(30));
     marks.learn(&look, &[found(1, Some(row("q", 0, 50)), 100)], time(60));
-    assert_eq!(shown(&marks.ranges(&all)), ["q/min..q/0", "q/0@30..q/max"]);
+    assert_eq!(shown(&marks.ranges(&all)), ["q/min..0", "q/0@30..max"]);
 
     // One that began before more notifications than are kept says nothing at all.
     let look = marks.ranges(&all);
@@ -130,7 +146,7 @@ fn a_look_that_was_under_way_does_not_undo_what_a_notification_said() {
         marks.cut("other", time(30));
     }
     marks.learn(&look, &[found(2, Some(row("q", 0, 50)), 100)], time(60));
-    assert_eq!(shown(&marks.ranges(&all)), ["q/min..q/0", "q/0@30..q/max"]);
+    assert_eq!(shown(&marks.ranges(&all)), ["q/min..0", "q/0@30..max"]);
 }
 
 #[test]
@@ -144,13 +160,16 @@ fn many_dead_entries_between_queues_are_left_out_until_one_of_them_has_work() {
         ..found(1, Some(row("z", 0, 50)), GAP)
     };
     marks.learn(&look, &[far], time(60));
-    assert_eq!(shown(&marks.ranges(&all)), ["/min..a/1", "z/0@50..~/min"]);
+    assert_eq!(
+        shown(&marks.ranges(&all)),
+        ["..a", "a/min..1", "z/0@50..max", "z ..~"]
+    );
     marks.cut("m", time(55));
     assert_eq!(
         shown(&marks.ranges(&all)),
-        ["/min..a/1", "m/min..m/max", "z/0@50..~/min"]
+        ["..a", "a/min..1", "m/min..max", "z/0@50..max", "z ..~"]
     );
-    assert_eq!(shown(&marks.ranges(&[(1, "m")])), ["m/min..m/max"]);
+    assert_eq!(shown(&marks.ranges(&[(1, "m")])), ["m/min..max"]);
     assert_eq!(
         shown(&marks.ranges(&[(1, "n")])),
         [""; 0],
@@ -165,7 +184,7 @@ fn a_sweep_finds_rows_behind_a_mark_and_forgets_marks_that_save_nothing() {
     let look = marks.ranges(&all);
     marks.learn(&look, &[found(1, Some(row("q", 0, 50)), 100)], time(60));
     let swept = |place: Option<Place>, visited: i64| Swept {
-        stretch: 1,
+        part: 1,
         place,
         visited,
     };
@@ -173,11 +192,11 @@ fn a_sweep_finds_rows_behind_a_mark_and_forgets_marks_that_save_nothing() {
     assert_eq!(sweep.to_times, [time(50)]);
     let queues = marks.swept(&sweep, &[swept(Some(row("q", 0, 20)), 100)]);
     assert_eq!(queues, ["q"]);
-    assert_eq!(shown(&marks.ranges(&all)), ["q/min..q/0", "q/0@20..q/max"]);
+    assert_eq!(shown(&marks.ranges(&all)), ["q/min..0", "q/0@20..max"]);
 
     let sweep = marks.sweep();
     assert!(marks.swept(&sweep, &[swept(None, FEW - 1)]).is_empty());
-    assert_eq!(shown(&marks.ranges(&all)), ["q/min..q/max"]);
+    assert_eq!(shown(&marks.ranges(&all)), ["q/min..max"]);
 }
 
 #[test]
@@ -186,15 +205,15 @@ fn a_sweep_that_takes_long_looks_less_far_back() {
     let look = marks.ranges(&[(1, "q")]);
     let mark = 1_000_000;
     marks.learn(&look, &[found(1, Some(row("q", 0, mark)), 100)], time(mark));
-    assert!(marks.sweep().from_times[0] < time(0), "from the beginning");
+    assert!(marks.sweep().times[0] < time(0), "from the beginning");
     marks.sweep_took(SWEEP_LONG * 2);
-    assert_eq!(marks.sweep().from_times, [time(mark - 3600)]);
+    assert_eq!(marks.sweep().times, [time(mark - 3600)]);
     marks.sweep_took(SWEEP_LONG * 2);
-    assert_eq!(marks.sweep().from_times, [time(mark - 1800)]);
+    assert_eq!(marks.sweep().times, [time(mark - 1800)]);
     // It sees only a part of the entries now: no reason to forget them.
     let sweep = marks.sweep();
     let nothing = Swept {
-        stretch: 1,
+        part: 1,
         place: None,
         visited: 0,
     };
@@ -202,10 +221,7 @@ fn a_sweep_that_takes_long_looks_less_far_back() {
     for _ in 0..12 {
         marks.sweep_took(SWEEP_SHORT / 2);
     }
-    assert!(
-        marks.sweep().from_times[0] < time(0),
-        "from the beginning again"
-    );
+    assert!(marks.sweep().times[0] < time(0), "from the beginning again");
 }
 
 #[test]
@@ -222,7 +238,7 @@ fn only_the_marks_that_save_most_are_kept() {
             time(60),
         );
     }
-    assert_eq!(marks.sweep().to_queues, names[10..]);
+    assert_eq!(marks.sweep().queues, names[10..]);
 }
 
 #[test]
@@ -244,4 +260,40 @@ fn leases_are_asked_about_when_they_may_have_run_out() {
     assert_eq!(looked.to_ask(time(70)), [2]);
     looked.saw(&[2], std::iter::empty());
     assert_eq!(looked.to_ask(time(80)), [0_i64; 0]);
+}
+
+#[test]
+fn a_sweep_looks_into_the_gap_before_a_mark_and_counts_both() {
+    let marks = Marks::default();
+    let all = [(1, "*")];
+    let look = marks.ranges(&all);
+    let far = Found {
+        step: 2,
+        after: Some(("a".to_owned(), 0)),
+        ..found(1, Some(row("z", 0, 50)), GAP)
+    };
+    marks.learn(&look, &[far], time(60));
+    let sweep = marks.sweep();
+    assert_eq!(sweep.queues, ["z"]);
+    assert_eq!(
+        sweep.before.queues,
+        ["a", "a ", "z"],
+        "up to the pair of the mark"
+    );
+    let few = |part: i32| Swept {
+        part,
+        place: None,
+        visited: FEW / 2,
+    };
+    marks.swept(&sweep, &[few(1), few(3)]);
+    assert_eq!(marks.sweep().queues, ["z"], "together they are many");
+    let sweep = marks.sweep();
+    let row = Swept {
+        part: 3,
+        place: Some(row("m", 0, 10)),
+        visited: GAP,
+    };
+    assert_eq!(marks.swept(&sweep, &[row]), ["m"]);
+    let ranges = shown(&marks.ranges(&all));
+    assert_eq!(ranges, ["..a", "a/min..1", "m/0@10..max", "m ..~"]);
 }
