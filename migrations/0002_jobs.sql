@@ -7,20 +7,20 @@ create type pipeline.job_status as enum
 -- Odd numbers. The even ones are the steps of runs: each has the id that its run and its place there
 -- give it, see step_id.
 create sequence pipeline.ids increment by 2;
--- One for every claim there ever was. Taken in blocks: a claim asks for many.
-create sequence pipeline.tokens cache 500;
 
 create table pipeline.jobs (
     id            bigint              primary key,
-    token         bigint,                          -- the attempt that runs, if one does
+    token         bigint,                          -- the attempt that runs, if one does; random
     run_at        timestamptz         not null,    -- not before
     created_at    timestamptz         not null,
+    claimed_at    timestamptz,                     -- when the attempt that runs, or ran last, was claimed
     lease_until   timestamptz,                     -- while it runs
     ended_at      timestamptz,
     unknown_since timestamptz,                     -- since when nobody who took it has known its type
     batch         bigint,
     worker        bigint,                          -- who has it, or had it last
     lease_ms      integer             not null,
+    bytes         integer,                         -- the size of large args as text; null: small
     status        pipeline.job_status not null,
     attempt       smallint            not null default 0, -- how many have begun
     attempts      smallint            not null,           -- how many may
@@ -34,7 +34,8 @@ create table pipeline.jobs (
     error_class   text,
     error_message text,
     constraint running_has_token check ((status = 'running') = (token is not null)),
-    constraint running_has_lease check (status <> 'running' or lease_until is not null),
+    constraint running_has_lease check
+        (status <> 'running' or lease_until is not null and claimed_at is not null),
     constraint ended_has_time check
         ((status in ('succeeded', 'failed', 'discarded')) = (ended_at is not null)),
     -- What no claim could take would stop the queue behind it.
@@ -43,13 +44,24 @@ create table pipeline.jobs (
     constraint run_at_is_a_time check (isfinite(run_at) and run_at < '262143-01-01 00:00:00+00')
 );
 
-create index jobs_ready on pipeline.jobs (queue, priority desc, run_at, id) where status = 'ready';
+-- Rows that left one of these three indexes keep their entries there while an open transaction may
+-- still see them. Every look therefore begins at a position in the index's order, beyond entries that
+-- are known to be dead: docs/decisions/0010-low-water-marks.md. The rank is the priority negated, so
+-- that all columns ascend and one row comparison can begin and end a scan.
+create index jobs_ready on pipeline.jobs (queue, (- priority::integer), run_at, id)
+    where status = 'ready';
 create index jobs_later on pipeline.jobs (run_at) where status = 'later';
--- By id, which never changes: renewing a lease touches no index.
-create index jobs_running on pipeline.jobs (id) where status = 'running';
+-- By a time that a renewal does not change: renewing a lease touches no index.
+create index jobs_running on pipeline.jobs (claimed_at) where status = 'running';
 create index jobs_ended on pipeline.jobs (ended_at, id) where ended_at is not null;
 create unique index jobs_unique on pipeline.jobs (kind, unique_key)
     where unique_key is not null and status in ('later', 'ready', 'running');
+
+-- The size of args in memory if they are large: claims are bounded by it. Read without unpacking them.
+create function pipeline.large_v1(p_args jsonb) returns integer
+language sql stable as $$
+    select case when pg_column_size(p_args) > 8192 then pg_column_size(p_args) end
+$$;
 
 -- Attempts that did not succeed, and why.
 create table pipeline.attempts (
@@ -97,3 +109,12 @@ create table pipeline.workers (
     seen_at    timestamptz not null,
     stopped_at timestamptz
 );
+
+-- Tells workers that rows of these queues became ready whose `run_at` is p_since or later. The time is
+-- rounded down to 100 ms: many calls of one transaction are then a few notifications.
+create function pipeline.announce_v1(p_queues text[], p_since timestamptz) returns void
+language sql as $$
+    select pg_notify('pipeline_jobs',
+                     queue || ' ' || (floor(extract(epoch from p_since) * 10) * 100)::bigint)
+    from (select distinct unnest(p_queues) as queue) as told
+$$;

@@ -13,14 +13,13 @@ declare
     v_keyed record;
     v_id bigint;
     v_tries integer;
-    v_queue text;
 begin
     return query
     insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
-                               lease_ms, args, options, batch)
+                               lease_ms, args, bytes, options, batch)
     select nextval('pipeline.ids'),
            case when at <= v_now then 'ready' else 'later' end::pipeline.job_status, at, v_now,
-           kind, queue, priority, attempts, lease, args, options, p_batch
+           kind, queue, priority, attempts, lease, args, pipeline.large_v1(args), options, p_batch
     from (
         select e.*, coalesce(time, v_now + delay * interval '1 ms') as at
         from unnest(p_kinds, p_queues, p_priorities, p_attempts, p_leases, p_args, p_options,
@@ -47,12 +46,12 @@ begin
         v_tries := 0;
         loop
             insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority,
-                                       attempts, lease_ms, args, options, batch, unique_key)
+                                       attempts, lease_ms, args, bytes, options, batch, unique_key)
             values (nextval('pipeline.ids'),
                     case when v_keyed.at <= v_now then 'ready' else 'later' end::pipeline.job_status,
                     v_keyed.at, v_now, v_keyed.kind, v_keyed.queue, v_keyed.priority,
-                    v_keyed.attempts, v_keyed.lease, v_keyed.args, v_keyed.options, p_batch,
-                    v_keyed.key)
+                    v_keyed.attempts, v_keyed.lease, v_keyed.args, pipeline.large_v1(v_keyed.args),
+                    v_keyed.options, p_batch, v_keyed.key)
             on conflict (kind, unique_key)
                 where unique_key is not null and status in ('later', 'ready', 'running')
                 do nothing
@@ -78,7 +77,5 @@ begin
         end loop;
     end loop;
 
-    for v_queue in select distinct unnest(p_queues) loop
-        perform pg_notify('pipeline_jobs', v_queue);
-    end loop;
+    perform pipeline.announce_v1(p_queues, least(v_now, (select min(time) from unnest(p_times) as time)));
 end $$;

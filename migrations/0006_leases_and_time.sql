@@ -32,65 +32,181 @@ begin
     end if;
 end $$;
 
--- What time brings: jobs that are due become ready; leases that ran out are reported.
---   due_ms: until the next one is due · ready: whether there is something to claim in these queues
+-- What time brings: jobs that are due become ready; leases that ran out are reported. The caller says
+-- where to begin, so that no look goes through dead index entries again; null looks everywhere.
+--   p_due_from, due_from: due jobs before this time were looked for already
+--   p_claimed_from, claimed_from: of attempts claimed before this time, only those in p_leased are
+--                                 looked at: they are known to run, and their lease may have run out
+--   p_queues and those after it: the ranges of the index in which work is looked for, see heads_v1
+--   leased_ids, leased_until: attempts that run, for the caller to ask about again after that time
+--   due_ms: until the next job is due; 0 if more are due than one call moves
+--   due_queues, due_since: the queues in which jobs became ready, and the earliest `run_at` in each
+--   ready: whether there is something to claim
 create function pipeline.tick_v1(
-    p_worker bigint, p_queues text[], p_steps boolean,
-    out due_ms bigint, out ready boolean,
+    p_worker bigint, p_steps boolean, p_due_from timestamptz, p_claimed_from timestamptz,
+    p_leased bigint[],
+    p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamptz[], p_ids bigint[],
+    p_to_ranks integer[],
+    out now timestamptz, out due_from timestamptz, out claimed_from timestamptz,
+    out due_ms bigint, out due_queues text[], out due_since timestamptz[], out ready boolean,
     out lost_ids bigint[], out lost_tokens bigint[], out lost_attempts smallint[],
-    out lost_batches bigint[]
+    out lost_batches bigint[], out lost_queues text[],
+    out leased_ids bigint[], out leased_until timestamptz[]
 )
+language plpgsql
+set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
+set enable_mergejoin to off set enable_material to off set enable_memoize to off
+set jit to off set plan_cache_mode to force_generic_plan
+as $$
+declare
+    -- The most jobs that one call moves.
+    c_page constant integer := 5000;
+    -- A transaction may commit so much later than it enqueued for a later time, or claimed; what
+    -- commits later still is found when the caller looks everywhere. Also where the clock was set back.
+    v_seen timestamptz := pipeline.now() - interval '2 s';
+    v_due_from timestamptz := least(coalesce(p_due_from, '-infinity'), v_seen);
+    v_claimed_from timestamptz := least(coalesce(p_claimed_from, '-infinity'), v_seen);
+    v_moved bigint;
+    v_next timestamptz;
+begin
+    now := pipeline.now();
+    with due as materialized (
+        select j.id from pipeline.jobs j
+        where j.status = 'later' and j.run_at >= v_due_from and j.run_at <= now
+        order by j.run_at limit c_page
+        for update skip locked
+    ), moved as (
+        update pipeline.jobs j set status = 'ready' from due where j.id = due.id
+        returning j.queue, j.run_at
+    ), queues as (
+        select moved.queue, min(moved.run_at) as since, count(*) as count from moved group by moved.queue
+    )
+    select array_agg(queues.queue), array_agg(queues.since), coalesce(sum(queues.count), 0)
+    into due_queues, due_since, v_moved from queues;
+
+    select j.run_at into v_next from pipeline.jobs j
+    where j.status = 'later' and j.run_at >= v_due_from
+    order by j.run_at limit 1;
+    -- What is due and still there is held by others, or more than a page.
+    due_from := greatest(v_due_from, least(v_next, v_seen));
+    -- Who holds jobs that are due will move them, or the next poll does.
+    due_ms := case when v_moved = c_page and v_next <= now then 0
+                   else ceil(extract(epoch from v_next - now) * 1000) end;
+
+    with looked_at as (
+        select j.id, j.token, j.attempt, j.batch, j.queue, j.lease_until
+        from pipeline.jobs j
+        where j.status = 'running' and j.claimed_at >= v_claimed_from and (p_steps or j.id % 2 = 1)
+        union all
+        select j.id, j.token, j.attempt, j.batch, j.queue, j.lease_until
+        from unnest(p_leased) as known (id)
+        cross join lateral (
+            select j.* from pipeline.jobs j where j.id = known.id offset 0
+        ) as j
+        where j.status = 'running' and j.claimed_at < v_claimed_from
+    ), lost as (
+        select l.* from looked_at l where l.lease_until < now limit 500
+    )
+    select array_agg(l.id), array_agg(l.lease_until),
+           (select array_agg(lost.id) from lost), (select array_agg(lost.token) from lost),
+           (select array_agg(lost.attempt) from lost), (select array_agg(lost.batch) from lost),
+           (select array_agg(lost.queue) from lost)
+    into leased_ids, leased_until, lost_ids, lost_tokens, lost_attempts, lost_batches, lost_queues
+    from looked_at l;
+    claimed_from := v_seen;
+
+    ready := exists (
+        select from pipeline.heads_v1(p_queues, p_to_queues, p_ranks, p_times, p_ids, p_to_ranks) as h
+        where h.queue is not null
+          and not exists (select from pipeline.queues q
+                          where q.name = h.queue and q.paused_at is not null)
+    );
+
+    update pipeline.workers w set seen_at = now
+    where w.id = p_worker and w.seen_at < now - interval '5 s';
+end $$;
+
+-- Looks where nothing ready was seen: in each pair of p_queues and p_ranks between two times, the latter
+-- with an id, and in ranges as heads_v1 has them. Says of each the first ready row, if there is one, and
+-- how many entries there were, dead ones included. The ranges are counted on from the pairs.
+create function pipeline.sweep_v1(
+    p_queues text[], p_ranks integer[], p_times timestamptz[], p_to_times timestamptz[], p_to_ids bigint[],
+    p_range_queues text[], p_range_to_queues text[], p_range_ranks integer[],
+    p_range_times timestamptz[], p_range_ids bigint[], p_range_to_ranks integer[]
+) returns table (part integer, queue text, rank integer, run_at timestamptz, id bigint, visited bigint)
+language plpgsql stable
+set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
+set enable_mergejoin to off set enable_material to off set enable_memoize to off
+set jit to off set plan_cache_mode to force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select s.ord::integer, h.queue, h.rank, h.run_at, h.id, pipeline.visited_v1() - met.before
+    from unnest(p_queues, p_ranks, p_times, p_to_times, p_to_ids) with ordinality
+         as s (queue, rank, run_at, to_run_at, to_id, ord)
+    cross join lateral (
+        select pipeline.visited_v1() as before where s.ord is not null offset 0
+    ) as met
+    left join lateral (
+        select j.queue, - j.priority::integer as rank, j.run_at, j.id from pipeline.jobs j
+        where j.status = 'ready' and j.queue = s.queue collate "C" and - j.priority::integer = s.rank
+          and j.run_at >= s.run_at and j.run_at <= s.to_run_at
+          and (j.run_at, j.id) < (s.to_run_at, s.to_id)
+        order by j.queue, - j.priority::integer, j.run_at, j.id
+        limit 1
+    ) as h on true;
+
+    if p_range_queues <> '{}' then
+        return query
+        select cardinality(p_queues) + h.range, h.queue, h.rank, h.run_at, h.id, h.visited
+        from pipeline.heads_v1(p_range_queues, p_range_to_queues, p_range_ranks, p_range_times,
+                               p_range_ids, p_range_to_ranks) as h
+        where h.step = 1;
+    end if;
+end $$;
+
+-- Gives back what was claimed for a worker that never heard of it: the answer was lost on the way. Only
+-- claims of the last p_within_ms are looked at. Returns how many, the queues, and their earliest `run_at`.
+create function pipeline.disown_v1(
+    p_worker bigint, p_known bigint[], p_within_ms bigint,
+    out count bigint, out queues text[], out since timestamptz
+)
+language plpgsql
+set enable_seqscan to off set enable_bitmapscan to off
+set plan_cache_mode to force_generic_plan
+as $$
+begin
+    with unheard as materialized (
+        select j.id from pipeline.jobs j
+        where j.status = 'running' and j.worker = p_worker and j.token <> all (p_known)
+          and j.claimed_at >= pipeline.now() - p_within_ms * interval '1 ms'
+        for update skip locked
+    ), back as (
+        update pipeline.jobs j
+        set status = 'ready', token = null, lease_until = null, attempt = j.attempt - 1
+        from unheard where j.id = unheard.id
+        returning j.queue, j.run_at
+    )
+    select count(*), array_agg(distinct back.queue), min(back.run_at)
+    into disown_v1.count, queues, since from back;
+end $$;
+
+-- Gives claimed jobs back at once, as if they had not been claimed. For the transaction that claimed
+-- them, and only for it: nobody else can have heard of the tokens. Returns how many.
+create function pipeline.unclaim_v1(p_ids bigint[], p_tokens bigint[]) returns bigint
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
 set enable_mergejoin to off
 set plan_cache_mode to force_generic_plan
 as $$
 declare
-    v_now timestamptz := pipeline.now();
+    v_count bigint;
 begin
-    with due as materialized (
-        select id from pipeline.jobs
-        where status = 'later' and run_at <= v_now
-        order by run_at limit 5000
-        for update skip locked
-    )
-    update pipeline.jobs j set status = 'ready' from due where j.id = due.id;
-
-    select ceil(extract(epoch from j.run_at - v_now) * 1000) into due_ms
-    from pipeline.jobs j where j.status = 'later' order by j.run_at limit 1;
-
-    select array_agg(l.id), array_agg(l.token), array_agg(l.attempt), array_agg(l.batch)
-    into lost_ids, lost_tokens, lost_attempts, lost_batches
-    from (
-        select j.id, j.token, j.attempt, j.batch from pipeline.jobs j
-        where j.status = 'running' and j.lease_until < v_now and (p_steps or j.id % 2 = 1)
-        order by j.id limit 500
-    ) as l;
-
-    ready := exists (
-        select from unnest(p_queues) as pattern
-        cross join lateral unnest(pipeline.ready_queues_v1(pattern)) as name
-        where exists (select from pipeline.jobs j where j.queue = name and j.status = 'ready')
-    );
-
-    update pipeline.workers set seen_at = v_now
-    where id = p_worker and seen_at < v_now - interval '5 s';
-end $$;
-
--- Gives back what was claimed for a worker that never heard of it: the answer was lost on the way.
-create function pipeline.disown_v1(p_worker bigint, p_known bigint[]) returns integer
-language plpgsql as $$
-declare
-    v_count integer;
-begin
-    with unheard as materialized (
-        select id from pipeline.jobs
-        where status = 'running' and worker = p_worker and token <> all (p_known)
-        for update skip locked
-    )
     update pipeline.jobs j
     set status = 'ready', token = null, lease_until = null, attempt = j.attempt - 1
-    from unheard where j.id = unheard.id;
+    from unnest(p_ids, p_tokens) as e (id, token)
+    where j.id = e.id and j.token = e.token;
     get diagnostics v_count = row_count;
     return v_count;
 end $$;

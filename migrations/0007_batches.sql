@@ -36,11 +36,12 @@ begin
         returning b.*
     ), callbacks as (
         insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
-                                   lease_ms, args, options, input)
+                                   lease_ms, args, bytes, options, input)
         select nextval('pipeline.ids'), 'ready', v_now, v_now, callback ->> 'kind',
                callback ->> 'queue', (callback ->> 'priority')::smallint,
                (callback ->> 'attempts')::smallint, (callback ->> 'lease_ms')::integer,
-               callback -> 'args', (callback ->> 'options')::jsonb,
+               callback -> 'args', pipeline.large_v1(callback -> 'args'),
+               (callback ->> 'options')::jsonb,
                jsonb_build_object('batch', id, 'total', total, 'failed', failed)
         from finished where callback is not null
         returning queue

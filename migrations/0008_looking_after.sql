@@ -27,7 +27,7 @@ begin
     set status = 'ready', run_at = pipeline.now(), attempt = 0, ended_at = null,
         unknown_since = null, batch = case when found then v_job.batch end
     where id = p_job;
-    perform pg_notify('pipeline_jobs', v_job.queue);
+    perform pipeline.announce_v1(array[v_job.queue], pipeline.now());
     said := 'done';
 end $$;
 
@@ -36,7 +36,6 @@ create function pipeline.discard_v1(p_job bigint) returns text
 language plpgsql as $$
 declare
     v_job pipeline.jobs;
-    v_queue text;
 begin
     perform from pipeline.batch_sets b
     where b.id = (select batch from pipeline.jobs where id = p_job)
@@ -51,11 +50,9 @@ begin
     delete from pipeline.attempts where job = p_job;
     if v_job.status in ('later', 'ready') and v_job.batch is not null then
         -- It will not come any more: for its batch it has failed.
-        foreach v_queue in array
-            pipeline.settle_batches_v1(array[v_job.batch], array[1], array[1])
-        loop
-            perform pg_notify('pipeline_jobs', v_queue);
-        end loop;
+        perform pipeline.announce_v1(
+            pipeline.settle_batches_v1(array[v_job.batch], array[1], array[1]), pipeline.now()
+        );
     end if;
     return 'done';
 end $$;

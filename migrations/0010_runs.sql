@@ -73,6 +73,7 @@ create table pipeline.steps (
     ran_ms        integer,                         -- how long its last attempt took
     arm           integer,                         -- of a branch: the one it chose
     cause         integer,                         -- a step; see step_reason
+    output_bytes  integer,                         -- the size of a large output; null: small
     attempt       smallint             not null default 0,
     edges         smallint             not null default 0, -- seen: 1 broken, 2 no failure, 4 succeeded
     status        pipeline.step_status not null,

@@ -31,7 +31,6 @@ declare
     v_keyed record;
     v_there record;
     v_tries integer;
-    v_queue text;
 begin
     select * into v_graph from pipeline.graphs g
     where g.id = p_graph and g.fingerprint = p_fingerprint;
@@ -178,11 +177,9 @@ begin
         return;
     end if;
 
-    for v_queue in
-        select distinct n.queue from pipeline.nodes n where n.graph = p_graph and n.waits = 0
-    loop
-        perform pg_notify('pipeline_jobs', v_queue);
-    end loop;
+    perform pipeline.announce_v1(
+        array(select n.queue from pipeline.nodes n where n.graph = p_graph and n.waits = 0), v_now
+    );
 end $$;
 
 -- Inserts more steps of a run that start_v1 has inserted in this transaction: those from number p_from on.

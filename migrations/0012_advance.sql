@@ -43,8 +43,8 @@ end $$;
 -- and of those that may be tried again: 4 after an error, 5 after a stop, a snooze, a lost worker.
 -- Rule 18: in a run that is being cancelled 3 and 5 are `cancelled`, 4 is `failed`; else 3 is `failed`,
 -- and what may be tried again is left alone.
--- The worker's offer: free slots for each of its patterns, the lowest priority it starts at once, and
--- the job types it knows.
+-- The worker's offer: free slots for each of its patterns, the most specific first, the lowest priority
+-- it starts at once, and the job types it knows.
 create function pipeline.advance_v1(
     p_ids bigint[], p_tokens bigint[], p_attempts smallint[], p_came smallint[], p_ran integer[],
     p_outputs json[], p_classes text[], p_messages text[],
@@ -88,6 +88,9 @@ begin
                 least(e.ran, greatest(floor(extract(epoch from v_now - s.enqueued_at) * 1000), 0))::integer
             end,
             output = case when e.status in ('succeeded', 'halted') then e.output end,
+            output_bytes = case when e.status in ('succeeded', 'halted')
+                                     and pg_column_size(e.output) > 4096
+                                then pg_column_size(e.output) end,
             arm = e.arm,
             error_class = case when not_an_arm then 'NotAnArm' else e.class end,
             error_message = case
@@ -350,7 +353,7 @@ begin
         v_arm := v_next.arm;
         if v_next.merged then
             -- What the chosen arm returned.
-            update pipeline.steps s set output = value.output
+            update pipeline.steps s set output = value.output, output_bytes = value.output_bytes
             from unnest(v_run, v_no, v_graph, v_code) as e (run, no, graph, code)
             join pipeline.nodes n on n.graph = e.graph and n.no = e.no and n.kind = 'merge'
             join pipeline.steps branch on branch.run = e.run and branch.no = n.branch
@@ -419,14 +422,16 @@ begin
                         <= p_free[r.line] as here
         from released r
     ), put as (
-        insert into pipeline.jobs (id, status, token, attempt, worker, lease_until, run_at, created_at,
-                                   kind, queue, priority, attempts, lease_ms, args)
+        insert into pipeline.jobs (id, status, token, attempt, worker, claimed_at, lease_until, run_at,
+                                   created_at, kind, queue, priority, attempts, lease_ms, args)
         select p.id,
                case when p.here then 'running' when p.delay_ms > 0 then 'later' else 'ready'
                end::pipeline.job_status,
-               case when p.here then nextval('pipeline.tokens') end,
+               -- Random: never given out before, not even before a crash.
+               case when p.here then (random() * 9e18)::bigint end,
                p.here::integer,
                case when p.here then p_worker end,
+               case when p.here then v_now end,
                case when p.here then v_now + p.lease_ms * interval '1 ms' end,
                v_now + p.delay_ms * interval '1 ms', v_now, p.job, p.queue, p.priority, p.attempts,
                p.lease_ms, 'null'

@@ -190,9 +190,8 @@ async fn wake(connection: &mut PgConnection, queues: Option<Vec<String>>) -> Res
     let queues = queues.unwrap_or_default();
     if !queues.is_empty() {
         sqlx::query!(
-            "select pg_notify($2, queue) from unnest($1::text[]) as queue",
-            &queues,
-            crate::channels::JOBS
+            "select pipeline.announce_v1($1, pipeline.now() - interval '1 minute')",
+            &queues
         )
         .execute(connection)
         .await?;

@@ -320,7 +320,7 @@ impl Client {
         limits::name("queue", queue)?;
         sqlx::query!(
             "with resumed as (update pipeline.queues set paused_at = null where name = $1)
-             select pg_notify('pipeline_jobs', $1)",
+             select pipeline.announce_v1(array[$1::text], pipeline.now())",
             queue
         )
         .execute(self.pool())

@@ -231,8 +231,9 @@ fn handle<J: Perform>(cx: Context) -> BoxFuture<'static, Result<Output, BoxDynEr
         if let Some(options) = cx.envelope.options() {
             decode::<Overrides>(J::NAME, "options", options).map_err(carried)?;
         }
-        let job: J = decode(J::NAME, "arguments", cx.envelope.args()).map_err(carried)?;
+        // The input first: where it is refused, the arguments were not loaded either.
         let input: J::Input = input(J::NAME, cx.envelope.input()).map_err(carried)?;
+        let job: J = decode(J::NAME, "arguments", cx.envelope.args()).map_err(carried)?;
         let outcome = match cx.data.get::<Fake<J>>() {
             None => job.perform(input, &cx).await,
             Some(fake) => fake.call(job, input, cx.clone()).await,

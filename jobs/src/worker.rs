@@ -61,6 +61,7 @@ pub struct Worker {
     unknown_after: Duration,
     hooks: Hooks,
     limits: GroupLimits,
+    claim_bytes: usize,
     /// The first mistake, told when it is built.
     mistake: Option<Error>,
 }
@@ -87,6 +88,7 @@ impl Worker {
                 count: 5_000,
                 bytes: 16 << 20,
             },
+            claim_bytes: 16 << 20,
             mistake: None,
         }
     }
@@ -207,6 +209,14 @@ impl Worker {
     #[doc(hidden)]
     pub fn group_bytes(mut self, bytes: usize) -> Self {
         self.limits.bytes = bytes.max(1);
+        self
+    }
+
+    /// Sets the most bytes of large arguments that one claim takes for a queue (16 MiB by default); one job
+    /// is always taken.
+    #[doc(hidden)]
+    pub fn claim_bytes(mut self, bytes: usize) -> Self {
+        self.claim_bytes = bytes;
         self
     }
 
@@ -356,6 +366,7 @@ impl Worker {
             grace: self.grace,
             poll: self.poll.clamp(OFTEN, RARELY),
             unknown_after: self.unknown_after,
+            claim_bytes: i64::try_from(self.claim_bytes).unwrap_or(i64::MAX),
             kinds: registry.names().into_iter().filter(taken).collect(),
             registry: Arc::clone(&registry),
             id: OnceLock::new(),

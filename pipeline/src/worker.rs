@@ -8,7 +8,7 @@ use jobs::{Envelope, Jobs, JobsBackend, Performer, limits};
 use sqlx::PgPool;
 
 use crate::Result;
-use crate::coordinator::{Coordinator, EVERY, Errands, Reconciler};
+use crate::coordinator::{Coordinator, EVERY, Errands, InputLimits, Reconciler};
 
 /// A process that runs jobs and the steps of runs, and moves runs on; run as many as you like.
 ///
@@ -37,6 +37,7 @@ use crate::coordinator::{Coordinator, EVERY, Errands, Reconciler};
 pub struct Worker {
     jobs: jobs::Worker,
     reconcile_every: Duration,
+    input_limits: InputLimits,
 }
 
 macro_rules! same {
@@ -51,13 +52,10 @@ macro_rules! same {
 impl Worker {
     /// A worker on the pool's database. It serves no queue yet and knows no job type.
     pub fn new(pool: PgPool) -> Self {
-        let coordinator = Arc::new(Coordinator);
         Self {
-            jobs: jobs::Worker::new(pool)
-                .end_hook(coordinator.clone())
-                .claim_hook(coordinator)
-                .maintenance(Arc::new(Errands)),
+            jobs: jobs::Worker::new(pool).maintenance(Arc::new(Errands)),
             reconcile_every: EVERY,
+            input_limits: InputLimits::default(),
         }
     }
 
@@ -101,6 +99,9 @@ impl Worker {
         /// The most ends in one transaction (5,000 by default).
         #[doc(hidden)]
         group(ends: usize);
+        /// The most bytes of large args that one claim takes for a queue (16 MiB by default).
+        #[doc(hidden)]
+        claim_bytes(bytes: usize);
         /// Watches the engine; for tests.
         #[doc(hidden)]
         probe(probe: Arc<dyn jobs::seams::Probe>);
@@ -110,6 +111,18 @@ impl Worker {
     /// see [`Health`](crate::Health). Of all workers, one looks at a time.
     pub fn reconcile_every(mut self, every: Duration) -> Self {
         self.reconcile_every = every;
+        self
+    }
+
+    /// How many bytes a step may be given, and how many the large ones of one claim may come to
+    /// (16 MiB each by default).
+    #[doc(hidden)]
+    pub fn input_limits(mut self, step: usize, together: usize) -> Self {
+        let bytes = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        self.input_limits = InputLimits {
+            step: bytes(step),
+            together: bytes(together),
+        };
         self
     }
 
@@ -149,7 +162,13 @@ impl Worker {
         let every = self
             .reconcile_every
             .clamp(Duration::from_millis(1), limits::LONGEST);
-        self.jobs.maintenance(Arc::new(Reconciler { every }))
+        let coordinator = Arc::new(Coordinator {
+            limits: self.input_limits,
+        });
+        self.jobs
+            .end_hook(coordinator.clone())
+            .claim_hook(coordinator)
+            .maintenance(Arc::new(Reconciler { every }))
     }
 }
 

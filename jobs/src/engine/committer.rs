@@ -28,7 +28,7 @@ use super::recover::{confirmed, give_back_unknown};
 use super::schedule::Schedule;
 use super::slots::{Reserved, Slots};
 use super::transaction::{self, Committed, Failure, Parts, Request};
-use super::{announce, report};
+use super::{announce, announce_since, report};
 use crate::attempt::{AttemptEnd, Claimed, EndKind, Envelope, HeldRow, Ledger};
 use crate::sqlstate::ErrorClass;
 
@@ -273,7 +273,11 @@ impl Committer {
             )
             .await;
         }
-        give_back_unknown(&self.config, &mut task.connection, &self.ledger.tokens()).await?;
+        let tokens = self.ledger.tokens();
+        let given_back = give_back_unknown(&self.config, &mut task.connection, &tokens).await?;
+        if let Some((queues, since)) = given_back {
+            announce_since(&self.slots, &self.outbox, queues.into_iter(), since);
+        }
         task.connection.succeeded();
         task.owes_give_back = false;
         Ok(())
@@ -392,7 +396,11 @@ impl Committer {
         sent: Instant,
     ) {
         report::ends(&ends, &done);
-        let back = |end: &AttemptEnd| matches!(end.kind, EndKind::HandBack | EndKind::Lost);
+        let is_ready_again = |end: &AttemptEnd| match end.kind {
+            EndKind::HandBack | EndKind::Lost => true,
+            EndKind::Retry | EndKind::Snooze => end.wait.is_zero(),
+            _ => false,
+        };
         let scheduled = |end: &AttemptEnd| {
             matches!(
                 end.kind,
@@ -419,10 +427,13 @@ impl Committer {
         }
         let handed_back = written
             .iter()
-            .filter(|end| back(end))
+            .filter(|end| is_ready_again(end))
             .filter_map(|end| end.queue.as_deref().map(str::to_owned));
         let queues = handed_back.chain(done.effects.queues);
-        announce(&self.slots, &self.outbox, queues);
+        announce(&self.slots, &self.outbox, queues, sent);
+        for queue in &done.cut_short {
+            self.slots.get(*queue).ask_again();
+        }
         self.outbox.push(done.effects.notifications);
         self.ledger.ask_to_stop(&done.effects.stop);
         self.defer(held).await;

@@ -47,11 +47,12 @@ pub trait EndHook: std::fmt::Debug + Send + Sync {
 
 /// Takes part in the transaction that claims jobs.
 pub trait ClaimHook: std::fmt::Debug + Send + Sync {
-    /// Loads the input of the claimed jobs that it knows about.
+    /// Loads the input of the claimed jobs that it knows about. Jobs for whose input there is no room now
+    /// are given back (`pipeline.unclaim_v1`) and removed from the list.
     fn load<'a>(
         &'a self,
         connection: &'a mut PgConnection,
-        claimed: &'a mut [Claimed],
+        claimed: &'a mut Vec<Claimed>,
     ) -> BoxFuture<'a, Result<(), sqlx::Error>>;
 }
 
@@ -83,8 +84,6 @@ pub struct SlotOffer {
     pub queues: Vec<OfferedSlots>,
     /// The job types that the worker performs.
     pub kinds: Vec<String>,
-    /// A random number from which the tokens of started jobs are counted.
-    pub token_base: i64,
 }
 
 /// Free slots of one queue pattern.

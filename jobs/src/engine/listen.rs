@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 
@@ -52,21 +53,52 @@ impl Listener {
         }
         backoff.succeeded();
         // What came while nobody listened is asked for.
-        self.slots.wake_all();
-        self.schedule.tick_now();
+        self.look_everywhere();
         self.calls.call_all();
         while let Some(notification) = listener.try_recv().await? {
             if self.calls.call(notification.channel()) {
                 continue;
             }
-            match notification.payload() {
-                "*" => {
-                    self.slots.wake_all();
-                    self.schedule.tick_now();
-                }
-                queue => self.slots.wake(queue),
+            match parse(notification.payload()) {
+                Some((queue, since)) => self.slots.wake(queue, since),
+                None => self.look_everywhere(),
             }
         }
         Ok(())
+    }
+
+    fn look_everywhere(&self) {
+        self.slots.wake_all();
+        self.schedule.sweep_now();
+    }
+}
+
+/// Returns the payload for a queue in which rows became ready whose `run_at` is this or later. It has the
+/// form of `pipeline.announce_v1`, rounded down to 100 ms so that equal ones are sent once.
+pub(crate) fn payload(queue: &str, since: DateTime<Utc>) -> String {
+    format!("{queue} {}", since.timestamp_millis().div_euclid(100) * 100)
+}
+
+/// Returns the queue and the time; `None` for `*` and everything else, which may concern any queue and any
+/// time.
+fn parse(payload: &str) -> Option<(&str, DateTime<Utc>)> {
+    let (queue, since) = payload.split_once(' ')?;
+    Some((queue, DateTime::from_timestamp_millis(since.parse().ok()?)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_says_the_queue_and_a_time_that_is_not_later() {
+        let since = DateTime::from_timestamp_millis(1_700_000_000_199).unwrap_or_default();
+        let sent = payload("media.hd", since);
+        assert_eq!(sent, "media.hd 1700000000100");
+        let heard = DateTime::from_timestamp_millis(1_700_000_000_100).unwrap_or_default();
+        assert_eq!(parse(&sent), Some(("media.hd", heard)));
+        assert_eq!(parse("*"), None);
+        assert_eq!(parse("media"), None);
+        assert_eq!(parse("not a time"), None);
     }
 }

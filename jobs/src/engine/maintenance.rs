@@ -1,6 +1,7 @@
 //! Runs maintenance tasks, each on a task and a connection of its own.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::announce;
 use super::config::Config;
@@ -38,6 +39,7 @@ impl Maintenance {
                 () = self.calls.called(task.channel()) => {}
                 () = self.lifecycle.reached(Phase::Draining) => break,
             }
+            let begun = Instant::now();
             let outcome = limited(async {
                 let connection = connection.get().await?;
                 task.run(connection, self.config.worker()).await
@@ -45,7 +47,7 @@ impl Maintenance {
             match outcome.await {
                 Ok(effects) => {
                     connection.succeeded();
-                    announce(&self.slots, &self.outbox, effects.queues.into_iter());
+                    announce(&self.slots, &self.outbox, effects.queues.into_iter(), begun);
                     self.outbox.push(effects.notifications);
                     self.ledger.ask_to_stop(&effects.stop);
                 }

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::Engine;
 use super::connection::EngineConnection;
+use super::marks::Looked;
 use super::slots::Reserved;
 use super::transaction::{self, Failure, Parts, Request};
 use crate::attempt::{AttemptEnd, Claimed, EndKind};
@@ -109,7 +110,9 @@ impl ManualEngine {
     /// The database's error.
     pub async fn tick(&mut self) -> Result<Vec<AttemptEnd>> {
         let connection = self.connection.get().await?;
-        self.engine.ticker().tick(connection).await?;
+        let (ticker, mut looked) = (self.engine.ticker(), Looked::default());
+        ticker.sweep(connection, &mut looked).await?;
+        ticker.tick(connection, &mut looked).await?;
         let lost = self.engine.ledger.take_group(false, |_| Vec::new());
         self.engine.ledger.forget(&lost);
         Ok(lost)

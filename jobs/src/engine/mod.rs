@@ -24,21 +24,26 @@ mod lifecycle;
 mod listen;
 mod maintenance;
 pub mod manual;
+mod marks;
 mod outbox;
 mod probe;
+mod ranges;
 mod recover;
 mod renew;
 mod report;
 mod schedule;
 mod slots;
+mod stretches;
 mod supervisor;
 mod tick;
 mod transaction;
 mod watchdog;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use apalis_core::worker::context::WorkerContext;
+use chrono::{DateTime, Utc};
 use tokio::sync::{Notify, RwLock};
 
 use crate::attempt::{GroupLimits, Ledger};
@@ -168,13 +173,23 @@ impl Engine {
     }
 }
 
-/// Tells this worker and others that these queues got work.
-fn announce(slots: &Slots, outbox: &Outbox, queues: impl Iterator<Item = String>) {
+/// Tells this worker and others that these queues got work, by a transaction that began after `begun`.
+fn announce(slots: &Slots, outbox: &Outbox, queues: impl Iterator<Item = String>, begun: Instant) {
+    announce_since(slots, outbox, queues, slots.marks.time_at(begun));
+}
+
+/// Tells this worker and others that these queues got work whose `run_at` is `since` or later.
+fn announce_since(
+    slots: &Slots,
+    outbox: &Outbox,
+    queues: impl Iterator<Item = String>,
+    since: DateTime<Utc>,
+) {
     outbox.push(queues.map(|queue| {
-        slots.wake(&queue);
+        slots.wake(&queue, since);
         Notification {
             channel: channels::JOBS,
-            payload: queue,
+            payload: listen::payload(&queue, since),
         }
     }));
 }

@@ -3,35 +3,48 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
+
 use super::config::Config;
 use super::connection::{EngineConnection, limited};
 use super::lifecycle::{Lifecycle, Phase};
 use crate::attempt::Claimed;
+use crate::limits;
 
 /// How long to wait for an orphaned backend to finish its transaction.
 const ORPHANED_BACKEND_TIMEOUT: Duration = Duration::from_secs(60);
 const ORPHANED_BACKEND_POLL: Duration = Duration::from_millis(20);
+/// How far back unanswered claims are looked for. Older ones cost an attempt, when their leases run out.
+const MAX_CLAIM_AGE: Duration = Duration::from_secs(15 * 60);
 
 /// Gives back the jobs that were claimed for this worker in an answer that never arrived: rows that say
-/// this worker runs them, under tokens that it does not know.
+/// this worker runs them, under tokens that it does not know. Returns their queues, and the earliest time
+/// at which one of them was due.
 pub(super) async fn give_back_unknown(
     config: &Config,
     connection: &mut EngineConnection,
     known: &[i64],
-) -> Result<(), sqlx::Error> {
+) -> Result<Option<(Vec<String>, DateTime<Utc>)>, sqlx::Error> {
     let given_back = limited(async {
         let connection = connection.get().await?;
-        sqlx::query_scalar!("select pipeline.disown_v1($1, $2)", config.worker(), known)
-            .fetch_one(connection)
-            .await
+        sqlx::query!(
+            "select count, queues, since from pipeline.disown_v1($1, $2, $3)",
+            config.worker(),
+            known,
+            limits::millis(MAX_CLAIM_AGE),
+        )
+        .fetch_one(connection)
+        .await
     });
-    if let Some(count) = given_back.await?.filter(|count| *count > 0) {
-        tracing::warn!(
-            count,
-            "claimed jobs whose claim was never answered were given back"
-        );
-    }
-    Ok(())
+    let row = given_back.await?;
+    let (Some(count), Some(queues), Some(since)) = (row.count, row.queues, row.since) else {
+        return Ok(None);
+    };
+    tracing::warn!(
+        count,
+        "claimed jobs whose claim was never answered were given back"
+    );
+    Ok(Some((queues, since)))
 }
 
 /// Returns which of these jobs the lost commit has claimed. The rows decide; the transaction's id could

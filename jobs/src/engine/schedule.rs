@@ -1,5 +1,6 @@
 //! When the next tick is due.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ pub(crate) struct Schedule {
     /// The next job is due earlier than the tick thinks.
     changed: Notify,
     now: Notify,
+    sweep: AtomicBool,
 }
 
 impl Schedule {
@@ -31,6 +33,17 @@ impl Schedule {
     /// Asks for a tick now.
     pub(crate) fn tick_now(&self) {
         self.now.notify_one();
+    }
+
+    /// Asks for a tick now that also looks where nothing was seen before.
+    pub(crate) fn sweep_now(&self) {
+        self.sweep.store(true, Ordering::Release);
+        self.tick_now();
+    }
+
+    /// Returns whether a sweep was asked for since the last call.
+    pub(crate) fn take_sweep(&self) -> bool {
+        self.sweep.swap(false, Ordering::AcqRel)
     }
 
     /// Completes when a tick is due, at the latest at `at`.

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::marks::Marks;
 use crate::{Error, Result, limits};
 
 /// How long a waiting job may be overtaken by work that can start at once.
@@ -16,7 +18,10 @@ const MAX_OVERTAKING: Duration = Duration::from_secs(1);
 /// name, else the longest prefix.
 #[derive(Debug)]
 pub(crate) struct Slots {
+    /// The most specific pattern first.
     queues: Vec<QueueSlots>,
+    /// Where the index of ready jobs is known to hold nothing.
+    pub(super) marks: Marks,
     /// Wakes the committer.
     work: Arc<Notify>,
 }
@@ -36,7 +41,15 @@ impl Slots {
             }
             queues.push(QueueSlots::new(pattern, slots)?);
         }
-        Ok(Self { queues, work })
+        queues.sort_by_key(|queue| {
+            let is_prefix = queue.pattern.ends_with('*');
+            (is_prefix, std::cmp::Reverse(queue.pattern.len()))
+        });
+        Ok(Self {
+            queues,
+            marks: Marks::default(),
+            work,
+        })
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &QueueSlots> {
@@ -53,14 +66,18 @@ impl Slots {
 
     /// Returns the position of the pattern that this queue belongs to.
     pub(crate) fn pattern_of(&self, queue: &str) -> Option<usize> {
-        let specificity = |pattern: &str| (!pattern.ends_with('*'), pattern.len());
-        (0..self.queues.len())
-            .filter(|at| covers(&self.queues[*at].pattern, queue))
-            .max_by_key(|at| specificity(&self.queues[*at].pattern))
+        let covers_it = |it: &QueueSlots| covers(&it.pattern, queue);
+        self.queues.iter().position(covers_it)
     }
 
-    /// Notes that there may be work in this queue, and wakes the committer.
-    pub(crate) fn wake(&self, queue: &str) {
+    /// Notes that there may be work in this queue whose `run_at` is `since` or later, and wakes the committer.
+    pub(crate) fn wake(&self, queue: &str, since: DateTime<Utc>) {
+        self.marks.cut(queue, since);
+        self.wake_queue(queue);
+    }
+
+    /// Notes that there may be work in this queue where the marks allow a claim to look.
+    pub(super) fn wake_queue(&self, queue: &str) {
         if let Some(at) = self.pattern_of(queue) {
             self.queues[at].wake();
         }
@@ -259,7 +276,7 @@ mod tests {
         let reserved = slots.reserve(10, false);
         assert_eq!(reserved.iter().map(Reserved::count).sum::<usize>(), 2);
         assert!(slots.reserve(10, false).is_empty(), "no slot is free");
-        slots.wake("q");
+        slots.wake("q", DateTime::UNIX_EPOCH);
         assert!(slots.reserve(10, false).is_empty(), "no slot is free");
         drop(reserved);
         let claims = |reserved: Vec<Reserved>| reserved.iter().any(|it| it.claims);

@@ -3,18 +3,26 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono::TimeDelta;
 use sqlx::PgConnection;
 
+use super::announce_since;
 use super::config::Config;
 use super::connection::{EngineConnection, limited};
 use super::hooks::Hooks;
 use super::lifecycle::{Lifecycle, Phase};
+use super::marks::{Looked, Swept, place};
 use super::outbox::Outbox;
 use super::schedule::Schedule;
 use super::slots::Slots;
 use crate::Error;
 use crate::attempt::{AttemptEnd, EndKind, Ledger};
 
+/// Others are told of jobs that became ready this long after they were due: their marks may be past them.
+const MAX_DUE_DELAY: TimeDelta = TimeDelta::seconds(5);
+/// The pause between two sweeps, as a multiple of the time that a sweep takes: the share of a sweep is
+/// bounded, however many dead rows a transaction elsewhere keeps alive.
+const SWEEP_SHARE: u32 = 20;
 /// How long a worker that has nothing left to do tries to close its row.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -90,11 +98,15 @@ impl Ticker {
 
     /// Ticks until the last end is committed.
     pub(crate) async fn run(self, mut connection: EngineConnection) {
+        let mut looked = Looked::default();
+        // When the next sweep is due: at once, then with each poll, or more rarely where sweeps take long.
+        let mut next_sweep = Instant::now();
         // When the next tick is due; `None` means now. Notifications are sent without waiting for it.
         let mut next: Option<Instant> = None;
         while !self.lifecycle.has_reached(Phase::Closing) {
+            let once = self.once(&mut connection, next, &mut looked, &mut next_sweep);
             let outcome = tokio::select! {
-                outcome = limited(self.once(&mut connection, next)) => outcome,
+                outcome = limited(once) => outcome,
                 () = self.closed_for_long() => Err(sqlx::Error::PoolTimedOut),
             };
             match outcome {
@@ -117,18 +129,74 @@ impl Ticker {
         &self,
         connection: &mut EngineConnection,
         next: Option<Instant>,
+        looked: &mut Looked,
+        next_sweep: &mut Instant,
     ) -> Result<Instant, sqlx::Error> {
         let connection = connection.get().await?;
         self.outbox.send(connection).await?;
-        let poll = self.config.poll;
+        let (poll, now) = (self.config.poll, Instant::now());
         match next {
-            Some(at) if Instant::now() < at => Ok(at),
-            _ if self.lifecycle.has_reached(Phase::Draining) => Ok(Instant::now() + poll),
-            _ => {
-                let due = self.tick(connection).await?;
-                Ok(Instant::now() + due.map_or(poll, |due| due.min(poll)))
-            }
+            Some(at) if now < at => return Ok(at),
+            _ if self.lifecycle.has_reached(Phase::Draining) => return Ok(now + poll),
+            _ => {}
         }
+        let sweeps = self.schedule.take_sweep() || now >= *next_sweep;
+        let due = async {
+            if sweeps {
+                self.sweep(connection, looked).await?;
+            }
+            self.tick(connection, looked).await
+        };
+        let due = due.await;
+        if sweeps {
+            let took = now.elapsed();
+            *next_sweep = Instant::now() + poll.max(took * SWEEP_SHARE);
+            self.slots.marks.sweep_took(took);
+        }
+        Ok(Instant::now() + due?.map_or(poll, |due| due.min(poll)))
+    }
+
+    /// Looks for ready jobs where none were seen before; the tick that follows looks as far back for due jobs
+    /// and lost leases.
+    pub(super) async fn sweep(
+        &self,
+        connection: &mut PgConnection,
+        looked: &mut Looked,
+    ) -> Result<(), sqlx::Error> {
+        let marks = &self.slots.marks;
+        looked.look_back(marks.depth());
+        let sweep = marks.sweep();
+        if sweep.queues.is_empty() {
+            return Ok(());
+        }
+        let rows = sqlx::query_file!(
+            "src/sql/sweep.sql",
+            &sweep.queues,
+            &sweep.ranks,
+            &sweep.times,
+            &sweep.to_times,
+            &sweep.to_ids,
+            &sweep.before.queues,
+            &sweep.before.to_queues as &[Option<String>],
+            &sweep.before.ranks,
+            &sweep.before.times,
+            &sweep.before.ids,
+            &sweep.before.to_ranks,
+        )
+        .fetch_all(connection)
+        .await?;
+        let swept: Vec<Swept> = rows
+            .into_iter()
+            .map(|row| Swept {
+                part: row.part,
+                place: place(row.queue, row.rank, row.run_at, row.id),
+                visited: row.visited,
+            })
+            .collect();
+        for queue in marks.swept(&sweep, &swept) {
+            self.slots.wake_queue(&queue);
+        }
+        Ok(())
     }
 
     /// Completes when nothing is left to do but to close the row, and the database still does not answer.
@@ -152,15 +220,42 @@ impl Ticker {
     pub(super) async fn tick(
         &self,
         connection: &mut PgConnection,
+        looked: &mut Looked,
     ) -> Result<Option<Duration>, sqlx::Error> {
+        let patterns = self.slots.patterns();
+        let patterns: Vec<(i32, &str)> = (1..).zip(patterns.iter().map(String::as_str)).collect();
+        let marks = &self.slots.marks;
+        let ranges = marks.ranges(&patterns).columns;
+        let asked = looked.to_ask(marks.time_at(Instant::now()));
         let row = sqlx::query_file!(
             "src/sql/tick.sql",
             self.config.worker(),
-            &self.slots.patterns(),
-            self.hooks.takes_steps()
+            self.hooks.takes_steps(),
+            looked.due_from,
+            looked.claimed_from,
+            &asked,
+            &ranges.queues,
+            &ranges.to_queues as &[Option<String>],
+            &ranges.ranks,
+            &ranges.times,
+            &ranges.ids,
+            &ranges.to_ranks,
         )
         .fetch_one(connection)
         .await?;
+        marks.heard(row.now);
+        looked.due_from = row.due_from;
+        looked.claimed_from = row.claimed_from;
+        let leased = row.leased_ids.unwrap_or_default().into_iter();
+        looked.saw(&asked, leased.zip(row.leased_until.unwrap_or_default()));
+        let due = row.due_queues.unwrap_or_default().into_iter();
+        for (queue, since) in due.zip(row.due_since.unwrap_or_default()) {
+            if row.now - since > MAX_DUE_DELAY {
+                announce_since(&self.slots, &self.outbox, std::iter::once(queue), since);
+            } else {
+                self.slots.wake(&queue, since);
+            }
+        }
         if row.ready.unwrap_or(false) {
             self.slots.wake_all();
         }
@@ -170,10 +265,12 @@ impl Ticker {
             .into_iter()
             .zip(row.lost_tokens.unwrap_or_default())
             .zip(row.lost_attempts.unwrap_or_default())
-            .zip(row.lost_batches.unwrap_or_default());
-        for (((id, token), attempt), batch) in lost {
+            .zip(row.lost_batches.unwrap_or_default())
+            .zip(row.lost_queues.unwrap_or_default());
+        for ((((id, token), attempt), batch), queue) in lost {
             let mut end = AttemptEnd::new(id, token, attempt, batch);
             end.kind = EndKind::Lost;
+            end.queue = Some(Arc::from(queue));
             self.ledger.take_over(end);
         }
         Ok(row

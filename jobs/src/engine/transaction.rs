@@ -3,11 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::{Connection as _, PgConnection};
 
 use super::config::Config;
 use super::connection::EngineConnection;
 use super::hooks::{Effects, Hooks, OfferedSlots, SlotOffer};
+use super::marks::{Found, Ranges, place};
 use super::probe::Moment;
 use super::slots::{Reserved, Slots};
 use crate::attempt::{AttemptEnd, Claimed, EndKind, HeldRow, Outcome};
@@ -47,6 +49,10 @@ pub(super) struct Committed {
     pub(super) claimed: Vec<Claimed>,
     pub(super) asked: Vec<Asked>,
     pub(super) effects: Effects,
+    /// Positions of patterns of which large jobs may be left, because the claim had become too large.
+    pub(super) cut_short: Vec<usize>,
+    /// Where the claim looked, and what it learnt about the index.
+    looked: Option<(Ranges, Vec<Found>, DateTime<Utc>)>,
 }
 
 /// A job that failed for good.
@@ -111,6 +117,9 @@ pub(super) async fn run(
     }
     match tx.commit().await {
         Ok(()) => {
+            if let Some((ranges, found, now)) = done.looked.take() {
+                parts.slots.marks.learn(&ranges, &found, now);
+            }
             if ended > 0 {
                 parts.hooks.probe(Moment::AfterCommit, ended).await;
             }
@@ -299,14 +308,7 @@ fn offer(parts: Parts<'_>, reserved: &[Reserved]) -> SlotOffer {
         worker: parts.config.worker(),
         queues,
         kinds: parts.config.kinds.clone(),
-        token_base: token_base(),
     }
-}
-
-/// Returns a random number to count tokens from. Tokens are random, because a number from a sequence may be
-/// given out twice around a crash or a failover.
-pub(super) fn token_base() -> i64 {
-    fastrand::i64(1..i64::MAX / 2)
 }
 
 /// Assigns handed-over jobs to the reserved slots of their queues.
@@ -347,70 +349,109 @@ async fn claim(
     if done.asked.is_empty() {
         return Ok(());
     }
-    let patterns: Vec<&str> = done
-        .asked
-        .iter()
-        .map(|asked| parts.slots.get(reserved[asked.at].queue).pattern.as_str())
-        .collect();
-    let counts: Vec<i32> = done
-        .asked
-        .iter()
-        .map(|asked| i32::try_from(asked.count).unwrap_or(i32::MAX))
-        .collect();
+    let slots = parts.slots;
+    // All patterns: a queue belongs to the most specific one, also where that has no free slot.
+    let patterns: Vec<&str> = slots.iter().map(|queue| queue.pattern.as_str()).collect();
+    let mut limits = vec![0_i32; patterns.len()];
+    let mut looked_for = Vec::with_capacity(done.asked.len());
+    for asked in &done.asked {
+        let queue = reserved[asked.at].queue;
+        limits[queue] = i32::try_from(asked.count).unwrap_or(i32::MAX);
+        looked_for.push((i32::try_from(queue + 1).unwrap_or(0), patterns[queue]));
+    }
+    let ranges = slots.marks.ranges(&looked_for);
     let rows = sqlx::query_file!(
         "src/sql/claim.sql",
         parts.config.worker(),
+        // With the ids of the jobs, the tokens: random, because a number from a sequence may be given out
+        // twice around a crash or a failover.
+        fastrand::i64(0..=i64::MAX),
         &patterns as &[&str],
-        &counts,
+        &limits,
+        parts.config.claim_bytes,
         parts.config.only.as_deref(),
         parts.hooks.takes_steps(),
+        &ranges.lines as &[Option<i32>],
+        &ranges.columns.queues,
+        &ranges.columns.to_queues as &[Option<String>],
+        &ranges.columns.ranks,
+        &ranges.columns.times,
+        &ranges.columns.ids,
+        &ranges.columns.to_ranks,
     )
     .fetch_all(&mut *tx)
     .await?;
     let mut claimed = Vec::with_capacity(rows.len());
+    let (mut found, mut now) = (Vec::new(), None);
     for row in rows {
-        let at = usize::try_from(row.line - 1).ok();
-        let Some(asked) = at.and_then(|at| done.asked.get_mut(at)) else {
+        now = Some(row.claimed_at);
+        let Some(queue) = usize::try_from(row.line - 1).ok() else {
+            found.push(Found {
+                range: row.range.unwrap_or(0),
+                step: row.step.unwrap_or(0),
+                after: row.after_queue.zip(row.after_rank),
+                place: place(row.queue, row.rank, row.run_at, row.id),
+                visited: row.visited.unwrap_or(0),
+            });
             continue;
         };
-        let waited = Duration::from_millis(u64::try_from(row.waited_ms).unwrap_or(0));
-        let last = asked.last.get_or_insert((row.priority, waited));
-        *last = (last.0.min(row.priority), last.1.min(waited));
+        let mut asked = done.asked.iter_mut();
+        let asked = asked.find(|asked| reserved[asked.at].queue == queue);
+        let (Some(asked), Some(id), Some(token)) = (asked, row.id, row.token) else {
+            continue;
+        };
+        let priority = row.priority.unwrap_or(0);
+        let waited_ms = row.waited_ms.unwrap_or(0);
+        let waited = Duration::from_millis(u64::try_from(waited_ms).unwrap_or(0));
+        let last = asked.last.get_or_insert((priority, waited));
+        *last = (last.0.min(priority), last.1.min(waited));
+        if row.bytes.is_some() {
+            done.cut_short.push(queue);
+        }
         claimed.push(Claimed {
             line: i32::try_from(asked.at + 1).unwrap_or(0),
-            id: row.id,
-            token: row.token,
-            queue: row.queue,
-            kind: row.kind,
-            attempt: row.attempt,
-            attempts: row.attempts,
-            priority: row.priority,
-            run_at: row.run_at,
-            waited_ms: row.waited_ms,
-            lease_ms: row.lease_ms,
+            id,
+            token,
+            queue: row.queue.unwrap_or_default(),
+            kind: row.kind.unwrap_or_default(),
+            attempt: row.attempt.unwrap_or(1),
+            attempts: row.attempts.unwrap_or(1),
+            priority,
+            run_at: row.run_at.unwrap_or_default(),
+            waited_ms,
+            lease_ms: row.lease_ms.unwrap_or(1_000),
             batch: row.batch,
-            args: row.args,
+            args: row.args.unwrap_or_default(),
             input: row.input.map_or(Input::None, Input::Json),
             options: row.options,
             of_run: None,
         });
+    }
+    if let Some(now) = now {
+        slots.marks.heard(now);
+        done.looked = Some((ranges, found, now));
     }
     for asked in &mut done.asked {
         let line = i32::try_from(asked.at + 1).unwrap_or(0);
         let came = claimed.iter().filter(|job| job.line == line).count();
         asked.last = asked.last.filter(|_| came >= asked.count);
     }
+    let count = claimed.len();
     load(parts.hooks, tx, &mut claimed, request.isolate_inputs).await?;
+    if claimed.len() < count {
+        let queues = done.asked.iter().map(|asked| reserved[asked.at].queue);
+        done.cut_short.extend(queues);
+    }
     claimed.sort_by(|a, b| (b.priority, a.run_at, a.id).cmp(&(a.priority, b.run_at, b.id)));
     done.claimed.extend(claimed);
     Ok(())
 }
 
-/// Loads the inputs of claimed jobs.
+/// Loads the inputs of claimed jobs. Jobs for whose input there is no room are removed from the list.
 async fn load(
     hooks: &Hooks,
     tx: &mut PgConnection,
-    claimed: &mut [Claimed],
+    claimed: &mut Vec<Claimed>,
     isolate: bool,
 ) -> Result<(), sqlx::Error> {
     if !isolate {
@@ -419,38 +460,54 @@ async fn load(
         }
         return Ok(());
     }
-    // The first half is tried first: `pop` takes from the end.
-    let mut parts = vec![claimed];
+    let mut parts = vec![std::mem::take(claimed)];
     while let Some(part) = parts.pop() {
         let mut savepoint = tx.begin().await?;
+        let mut loaded = part.clone();
         let mut outcome = Ok(());
         for hook in &hooks.claim {
-            outcome = hook.load(&mut savepoint, part).await;
+            outcome = hook.load(&mut savepoint, &mut loaded).await;
             if outcome.is_err() {
                 break;
             }
         }
         match outcome {
-            Ok(()) => savepoint.commit().await?,
+            Ok(()) => {
+                savepoint.commit().await?;
+                claimed.extend(loaded);
+            }
             Err(error) if ErrorClass::of(&error) == ErrorClass::Data => {
                 savepoint.rollback().await?;
-                if let [job] = part {
-                    tracing::error!(job.id = job.id, job.kind, %error, "job input could not be loaded");
-                    job.input = Input::Refused(
-                        "InputRefused".to_owned(),
-                        format!(
-                            "the database could not load the job's input: {error}; make the input \
-                             smaller or repair it, then retry the job, or reopen its run"
-                        ),
-                    );
-                } else {
-                    let (first, second) = part.split_at_mut(part.len() / 2);
-                    parts.push(second);
-                    parts.push(first);
-                }
+                split_or_refuse(part, &error, &mut parts, claimed);
             }
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+/// Halves a part whose inputs cannot be loaded; a job that stands alone is refused.
+fn split_or_refuse(
+    mut part: Vec<Claimed>,
+    error: &sqlx::Error,
+    parts: &mut Vec<Vec<Claimed>>,
+    claimed: &mut Vec<Claimed>,
+) {
+    if part.len() > 1 {
+        let second = part.split_off(part.len() / 2);
+        parts.push(second);
+        parts.push(part);
+        return;
+    }
+    for mut job in part {
+        tracing::error!(job.id = job.id, job.kind, %error, "job input could not be loaded");
+        job.input = Input::Refused(
+            "InputRefused".to_owned(),
+            format!(
+                "the database could not load the job's input: {error}; make the input smaller or repair \
+                 it, then retry the job, or reopen its run"
+            ),
+        );
+        claimed.push(job);
+    }
 }

@@ -231,20 +231,21 @@ pub(super) async fn tell(
     news: Vec<Notification>,
     requests: bool,
 ) {
-    let queues = queues.iter().map(|queue| Notification {
-        channel: "pipeline_jobs",
-        payload: queue.clone(),
-    });
     let requests = requests.then(|| Notification {
         channel: REQUESTS,
         payload: String::new(),
     });
-    let all: Vec<Notification> = queues.chain(news).chain(requests).collect();
+    let all: Vec<Notification> = news.into_iter().chain(requests).collect();
     let channels: Vec<&str> = all.iter().map(|news| news.channel).collect();
     let texts: Vec<&str> = all.iter().map(|news| news.payload.as_str()).collect();
-    let told = sqlx::query_file!("src/sql/tell.sql", &channels as &[&str], &texts as &[&str])
-        .execute(pool)
-        .await;
+    let told = sqlx::query_file!(
+        "src/sql/tell.sql",
+        queues,
+        &channels as &[&str],
+        &texts as &[&str]
+    )
+    .fetch_one(pool)
+    .await;
     if let Err(error) = told {
         tracing::debug!(%error, "nobody was told; they will find it");
     }

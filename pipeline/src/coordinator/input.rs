@@ -5,8 +5,23 @@ use jobs::seams::{Claimed, Given, Input, OfRun};
 use crate::declare::Failure;
 use crate::graph::spec::Shape;
 
-/// A step's inputs together may be this large.
-const LIMIT: usize = 16 << 20;
+/// How much steps may be given, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InputLimits {
+    /// One step, with its params.
+    pub(crate) step: i64,
+    /// The large ones that are loaded at once; the others wait in the queue.
+    pub(crate) together: i64,
+}
+
+impl Default for InputLimits {
+    fn default() -> Self {
+        Self {
+            step: 16 << 20,
+            together: 16 << 20,
+        }
+    }
+}
 
 /// What the database says of a step that is about to run.
 #[derive(Default)]
@@ -22,6 +37,10 @@ pub(super) struct Row {
     pub(super) cancelled: Option<bool>,
     pub(super) key: Option<String>,
     pub(super) round: Option<i32>,
+    /// In bytes, where it was measured.
+    pub(super) size: Option<i64>,
+    /// There is no room for it now.
+    pub(super) put_off: Option<bool>,
 }
 
 /// A step whose run is not there: somebody has deleted it.
@@ -38,7 +57,7 @@ pub(super) fn lost(job: &mut Claimed) {
 
 impl Row {
     /// Gives the job its data, its options and its input.
-    pub(super) fn fill(mut self, job: &mut Claimed) {
+    pub(super) fn fill(mut self, job: &mut Claimed, limits: InputLimits) {
         job.args = self.params.take().unwrap_or_else(|| "null".to_owned());
         job.options = self.options.take();
         job.of_run = self.key.take().map(|step| OfRun {
@@ -49,10 +68,10 @@ impl Row {
                 .unwrap_or(1),
             step,
         });
-        job.input = self.input();
+        job.input = self.input(limits);
     }
 
-    fn input(self) -> Input {
+    fn input(self, limits: InputLimits) -> Input {
         if self.cancelled == Some(true) {
             return Input::Refused(
                 "RunCancelled".to_owned(),
@@ -60,19 +79,13 @@ impl Row {
                     .to_owned(),
             );
         }
-        let size: usize = self
-            .outputs
-            .iter()
-            .flatten()
-            .flatten()
-            .map(String::len)
-            .sum();
-        if size > LIMIT {
+        if let Some(size) = self.size.filter(|size| *size > limits.step) {
             return Input::Refused(
                 "InputTooLarge".to_owned(),
                 format!(
-                    "what stands before the step gives it {size} bytes, and {LIMIT} is the limit: \
-                     store it elsewhere and pass references to it"
+                    "the step's params and what stands before it are {size} bytes, and {} is the \
+                     limit: store the data elsewhere and pass references to it",
+                    limits.step
                 ),
             );
         }

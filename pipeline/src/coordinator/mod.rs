@@ -20,7 +20,7 @@ use jobs::seams::{
 use sqlx::PgConnection;
 
 pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up_chains};
-pub(crate) use input::shaped;
+pub(crate) use input::{InputLimits, shaped};
 pub(crate) use reconcile::{EVERY, Reconciler};
 pub(crate) use store::{Kept, kind_name, store};
 
@@ -61,13 +61,17 @@ macro_rules! given {
             cancelled: $row.cancelled,
             key: $row.key,
             round: $row.round,
+            size: $row.size,
+            put_off: $row.put_off,
         }
     };
 }
 
 /// Moves runs on.
-#[derive(Debug)]
-pub(crate) struct Coordinator;
+#[derive(Debug, Default)]
+pub(crate) struct Coordinator {
+    pub(crate) limits: InputLimits,
+}
 
 impl EndHook for Coordinator {
     fn row(&self, end: &AttemptEnd) -> Option<i64> {
@@ -116,9 +120,12 @@ impl EndHook for Coordinator {
                 &free,
                 &floors,
                 &offer.kinds,
+                self.limits.step,
+                self.limits.together,
             )
             .fetch_all(&mut *connection)
             .await?;
+            let mut put_off = Vec::new();
             let mut effects = Effects::default();
             effects.failed = failure_labels(connection, ends).await?;
             let mut tokens: HashMap<i64, i64> = HashMap::new();
@@ -135,14 +142,20 @@ impl EndHook for Coordinator {
                 let Some(token) = tokens.get(&id) else {
                     continue;
                 };
+                if row.put_off == Some(true) {
+                    put_off.push((id, *token));
+                    effects.queues.push(queue);
+                    continue;
+                }
                 let mut job = Claimed::handed_over(id, *token, kind, queue);
                 job.priority = row.priority.unwrap_or(0);
                 job.attempts = row.attempts.unwrap_or(1);
                 job.lease_ms = row.lease_ms.unwrap_or(1_000);
                 let given = given!(row);
-                given.fill(&mut job);
+                given.fill(&mut job, self.limits);
                 effects.started.push(job);
             }
+            give_back(connection, &put_off).await?;
             Ok(effects)
         })
     }
@@ -171,6 +184,21 @@ async fn failure_labels(
         labels.insert(row.job, label);
     }
     Ok(labels)
+}
+
+/// Gives claimed jobs back in the transaction that claimed them: there is no room for their inputs now.
+async fn give_back(
+    connection: &mut PgConnection,
+    claims: &[(i64, i64)],
+) -> Result<(), sqlx::Error> {
+    if claims.is_empty() {
+        return Ok(());
+    }
+    let (ids, tokens): (Vec<i64>, Vec<i64>) = claims.iter().copied().unzip();
+    sqlx::query!("select pipeline.unclaim_v1($1, $2)", &ids, &tokens)
+        .fetch_one(connection)
+        .await?;
+    Ok(())
 }
 
 /// Ends of attempts, a column each.
@@ -233,7 +261,7 @@ impl ClaimHook for Coordinator {
     fn load<'a>(
         &'a self,
         connection: &'a mut PgConnection,
-        claimed: &'a mut [Claimed],
+        claimed: &'a mut Vec<Claimed>,
     ) -> BoxFuture<'a, Result<(), sqlx::Error>> {
         Box::pin(async move {
             let ids: Vec<i64> = claimed
@@ -244,9 +272,14 @@ impl ClaimHook for Coordinator {
             if ids.is_empty() {
                 return Ok(());
             }
-            let rows = sqlx::query_file!("src/sql/inputs.sql", &ids)
-                .fetch_all(connection)
-                .await?;
+            let rows = sqlx::query_file!(
+                "src/sql/inputs.sql",
+                &ids,
+                self.limits.step,
+                self.limits.together
+            )
+            .fetch_all(&mut *connection)
+            .await?;
             let mut given: HashMap<i64, input::Row> = rows
                 .into_iter()
                 .map(|row| {
@@ -254,13 +287,20 @@ impl ClaimHook for Coordinator {
                     (id, given!(row))
                 })
                 .collect();
-            for job in claimed.iter_mut().filter(|job| job.is_step()) {
+            let mut put_off = Vec::new();
+            claimed.retain_mut(|job| {
                 match given.remove(&job.id) {
-                    Some(given) => given.fill(job),
-                    None => input::lost(job),
+                    Some(given) if given.put_off == Some(true) => {
+                        put_off.push((job.id, job.token));
+                        return false;
+                    }
+                    Some(given) => given.fill(job, self.limits),
+                    None if job.is_step() => input::lost(job),
+                    None => {}
                 }
-            }
-            Ok(())
+                true
+            });
+            give_back(connection, &put_off).await
         })
     }
 }

@@ -1,1 +1,3 @@
-select pg_notify(channel, news) from unnest($1::text[], $2::text[]) as told (channel, news)
+-- What became ready in the queues did so in the transaction just before.
+select pipeline.announce_v1($1, pipeline.now() - interval '1 minute') as queues,
+       (select count(pg_notify(channel, news)) from unnest($2::text[], $3::text[]) as told (channel, news))

@@ -224,7 +224,7 @@ impl ClaimHook for Refusing {
     fn load<'a>(
         &'a self,
         connection: &'a mut PgConnection,
-        claimed: &'a mut [Claimed],
+        claimed: &'a mut Vec<Claimed>,
     ) -> BoxFuture<'a, Result<(), sqlx::Error>> {
         Box::pin(async move {
             if !claimed.is_empty() && self.0.load(Ordering::Acquire) {

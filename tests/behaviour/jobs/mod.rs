@@ -12,6 +12,7 @@ mod engine;
 mod enqueue;
 mod groups;
 mod held;
+mod horizon;
 mod leases;
 mod manage;
 pub(crate) mod proxy;

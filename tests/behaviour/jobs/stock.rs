@@ -297,7 +297,8 @@ async fn a_dead_workers_job_is_taken_over_when_its_lease_has_run_out() {
         began(db, "a", 1).await;
         process.kill();
 
-        let lost = "select coalesce(cardinality(lost_ids), 0) from pipeline.tick_v1(0, '{}', true)";
+        let lost = "select coalesce(cardinality(lost_ids), 0)
+                    from pipeline.tick_v1(0, true, null, null, '{}', '{}', '{}', '{}', '{}', '{}', '{}')";
         db.move_clock_without_leases(Duration::from_secs(100)).await;
         assert_eq!(ask::<i32>(db, lost).await, 0);
         db.move_clock_without_leases(Duration::from_secs(101)).await;
@@ -527,7 +528,7 @@ async fn ends_notify_nobody_of_what_nobody_waits_for() {
         worker.stop().await;
         sql(db, "notify pipeline_jobs, 'the last'").await;
         // One for all of the enqueueing, inside the caller's transaction.
-        assert_eq!(ears.recv().await.unwrap().payload(), "default");
+        assert!(ears.recv().await.unwrap().payload().starts_with("default "));
         assert_eq!(ears.recv().await.unwrap().payload(), "the last");
     })
     .await;
@@ -559,7 +560,7 @@ async fn work_that_an_end_makes_ready_is_told_of_after_the_commit_and_not_inside
         watch.let_go();
         worker.stop().await;
         assert_eq!(ears.recv().await.unwrap().payload(), "after the commit");
-        assert_eq!(ears.recv().await.unwrap().payload(), "default");
+        assert!(ears.recv().await.unwrap().payload().starts_with("default "));
     })
     .await;
 }

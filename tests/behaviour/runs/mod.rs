@@ -8,6 +8,7 @@ mod events;
 mod failover;
 mod first_start;
 mod held;
+mod inputs;
 mod json_rule;
 mod keys;
 mod kit;
