@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 use sqlx::{PgConnection, PgPool};
 
 use crate::engine::{Came, End, Offer, Settle, Settled};
-use crate::enqueue::{Enqueued, IntoNewJob, NewJob, Pages, Target, not_encodable};
+use crate::enqueue::{Enqueued, IntoNewJob, NewJob, Target, not_encodable};
+use crate::pages::Pages;
 use crate::part::Part;
 use crate::{Client, Error, Perform, Result};
 

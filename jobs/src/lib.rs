@@ -37,6 +37,7 @@ pub mod limits;
 mod manage;
 mod migrate;
 mod options;
+mod pages;
 mod part;
 mod prune;
 mod registry;
