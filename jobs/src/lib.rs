@@ -41,6 +41,7 @@ pub mod limits;
 mod manage;
 mod migrate;
 mod options;
+mod pages;
 mod part;
 mod prune;
 mod registry;

@@ -1,0 +1,178 @@
+//! The jobs of one call on their way into the database, cut into statements by their bytes.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use crate::enqueue::{Due, Enqueued, NewJob, not_encodable};
+use crate::known::Wanted;
+use crate::{Error, Result, limits};
+
+/// The jobs of one call, a page for each statement. The order of pages and of jobs in them is that in which
+/// unique keys are taken, the same for every caller.
+pub(crate) struct Pages(Vec<Columns>);
+
+impl Pages {
+    /// Checks every job before any is written.
+    pub(crate) fn of(jobs: Vec<NewJob>, bytes: limits::Bytes) -> Result<Self> {
+        if jobs.len() > limits::BULK {
+            return Err(Error::TooMany { count: jobs.len() });
+        }
+        let mut size = 0;
+        for job in &jobs {
+            job.check()?;
+            size += job.size();
+            if size > bytes.call {
+                let limit = bytes.call;
+                return Err(Error::TooManyBytes { size, limit });
+            }
+        }
+        let mut jobs: Vec<(usize, NewJob)> = jobs.into_iter().enumerate().collect();
+        if size > bytes.page {
+            // Without a key first: that is the order within a statement.
+            let of = |job: &NewJob| {
+                (
+                    job.unique_key.is_some().then_some(job.kind),
+                    job.unique_key.clone(),
+                )
+            };
+            jobs.sort_by_cached_key(|(_, job)| of(job));
+        }
+        let mut pages: Vec<Columns> = Vec::new();
+        for (at, job) in jobs {
+            let size = job.size();
+            match pages.last_mut() {
+                Some(page) if page.size + size <= bytes.page => page.push(at, size, job)?,
+                _ => {
+                    let mut page = Columns::default();
+                    page.push(at, size, job)?;
+                    pages.push(page);
+                }
+            }
+        }
+        Ok(Self(pages))
+    }
+
+    /// Whether one statement is enough.
+    pub(crate) fn is_one(&self) -> bool {
+        self.0.len() < 2
+    }
+
+    /// What somebody must take, one for each job.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
+        self.0.iter().flat_map(Columns::wanted)
+    }
+
+    /// Inserts the jobs page by page; the caller sees to it that all are kept or none. Returns them in the
+    /// order in which they were given.
+    pub(crate) async fn insert(
+        self,
+        connection: &mut PgConnection,
+        batch: Option<i64>,
+    ) -> Result<Vec<Enqueued>> {
+        let count = self.0.iter().map(|page| page.at.len()).sum();
+        let mut answers: Vec<Option<Enqueued>> = vec![None; count];
+        for page in self.0 {
+            page.insert(connection, batch, &mut answers).await?;
+        }
+        answers
+            .into_iter()
+            .map(|answer| answer.ok_or_else(|| sqlx::Error::RowNotFound.into()))
+            .collect()
+    }
+}
+
+/// The jobs of one statement, a column each.
+#[derive(Default)]
+struct Columns {
+    /// Where each job is in the call.
+    at: Vec<usize>,
+    size: usize,
+    kinds: Vec<&'static str>,
+    queues: Vec<String>,
+    priorities: Vec<i16>,
+    attempts: Vec<i16>,
+    leases: Vec<i32>,
+    args: Vec<String>,
+    options: Vec<Option<String>>,
+    keys: Vec<Option<String>>,
+    delays: Vec<Option<i64>>,
+    times: Vec<Option<DateTime<Utc>>>,
+}
+
+impl Columns {
+    fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
+        self.kinds
+            .iter()
+            .zip(&self.queues)
+            .map(|(kind, queue)| Wanted {
+                kind,
+                queue,
+                is_step: false,
+            })
+    }
+
+    fn push(&mut self, at: usize, size: usize, job: NewJob) -> Result<()> {
+        let kind = job.kind;
+        self.at.push(at);
+        self.size += size;
+        self.kinds.push(kind);
+        self.queues.push(job.queue);
+        self.priorities.push(job.priority);
+        self.attempts.push(job.attempts.cast_signed());
+        self.leases
+            .push(i32::try_from(job.lease.as_millis()).unwrap_or(i32::MAX));
+        self.options.push(job.overrides.json());
+        self.args
+            .push(job.args.map_err(|why| not_encodable(kind, why))?);
+        self.keys.push(job.unique_key);
+        let (delay, time) = match job.due {
+            Due::After(delay) => (i64::try_from(delay.as_millis()).ok(), None),
+            Due::At(moment) => (None, Some(moment)),
+        };
+        self.delays.push(delay);
+        self.times.push(time);
+        Ok(())
+    }
+
+    async fn insert(
+        self,
+        connection: &mut PgConnection,
+        batch: Option<i64>,
+        answers: &mut [Option<Enqueued>],
+    ) -> Result<()> {
+        let rows = sqlx::query_file!(
+            "src/sql/enqueue.sql",
+            &self.kinds as &[&str],
+            &self.queues,
+            &self.priorities,
+            &self.attempts,
+            &self.leases,
+            &self.args,
+            &self.options as &[Option<String>],
+            &self.keys as &[Option<String>],
+            &self.delays as &[Option<i64>],
+            &self.times as &[Option<DateTime<Utc>>],
+            batch,
+        )
+        .fetch_all(connection)
+        .await?;
+        // Those without a key come back in the order they went in, without their position.
+        let mut plain = self
+            .keys
+            .iter()
+            .enumerate()
+            .filter(|(_, key)| key.is_none())
+            .map(|(place, _)| place);
+        for row in rows {
+            let place = match row.ord {
+                Some(ord) => usize::try_from(ord - 1).ok(),
+                None => plain.next(),
+            };
+            let at = place.and_then(|place| self.at.get(place));
+            if let Some(slot) = at.and_then(|at| answers.get_mut(*at)) {
+                *slot = Some(Enqueued::new(row.id, row.fresh));
+            }
+        }
+        Ok(())
+    }
+}
