@@ -58,7 +58,7 @@ create unique index jobs_unique on pipeline.jobs (kind, unique_key)
     where unique_key is not null and status in ('later', 'ready', 'running');
 
 -- The size of args in memory if they are large: claims are bounded by it. Read without unpacking them.
-create function pipeline.large_v1(p_args jsonb) returns integer
+create function pipeline.large_v1(p_args json) returns integer
 language sql stable as $$
     select case when pg_column_size(p_args) > 8192 then pg_column_size(p_args) end
 $$;

@@ -140,16 +140,31 @@ begin
         else case when wait > 0 then 'later' else 'ready' end
     end;
     if p_end = 6 then
-        select j.kind, coalesce(j.unknown_since, p_now) as since into v_job
-        from pipeline.jobs j where j.id = p_id;
+        select j.kind, coalesce(j.unknown_since, p_now) as since,
+               coalesce((j.options ->> 'version')::integer, step.version, 1) as version
+        into v_job
+        from pipeline.jobs j
+        left join lateral (
+            select n.version from pipeline.runs r
+            join pipeline.nodes n on n.graph = r.graph and n.no = pipeline.no_of(j.id)
+            where j.id % 2 = 0 and r.id = pipeline.run_of(j.id)
+        ) as step on true
+        where j.id = p_id;
         select greatest(v_job.since, max(w.seen_at)) into v_known
-        from pipeline.workers w where v_job.kind = any (w.kinds);
+        from pipeline.workers w
+        where exists (
+            select from unnest(w.kinds, w.versions) as known (kind, version)
+            where known.kind = v_job.kind and known.version >= v_job.version
+        );
         if p_now - v_known >= p_unknown_ms * interval '1 ms' then
             status := 'failed';
             refund := 0;
             class := 'NoHandler';
-            message := format('no live worker has known the job type `%s` since %s: register it '
-                              'with a worker, then %s', v_job.kind, v_known,
+            message := format('no live worker has known the job type `%s`%s since %s: register it '
+                              'with a worker, then %s', v_job.kind,
+                              case when v_job.version > 1 then format(' in version %s', v_job.version)
+                                   else '' end,
+                              v_known,
                               case when p_id % 2 = 0 then 'reopen the run' else 'retry the job' end);
         else
             -- The longer no worker knows the type, the more rarely the job is tried.

@@ -88,9 +88,10 @@ begin
                 least(e.ran, greatest(floor(extract(epoch from v_now - s.enqueued_at) * 1000), 0))::integer
             end,
             output = case when e.status in ('succeeded', 'halted') then e.output end,
+            -- Four bytes say how long it is.
             output_bytes = case when e.status in ('succeeded', 'halted')
                                      and pg_column_size(e.output) > 4096
-                                then pg_column_size(e.output) end,
+                                then pg_column_size(e.output) - 4 end,
             arm = e.arm,
             error_class = case when not_an_arm then 'NotAnArm' else e.class end,
             error_message = case

@@ -38,13 +38,16 @@ pub(crate) enum Due {
     At(DateTime<Utc>),
 }
 
-/// What one enqueueing changed of the options that a worker else takes from the job's type.
+/// What is stored of a job's options: the version of its data, where that is not the first, and what one
+/// enqueueing changed of the options that a worker otherwise takes from the job's type.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Overrides {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) backoff: Option<Backoff>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) version: Option<u32>,
 }
 
 impl Overrides {
@@ -70,7 +73,10 @@ impl NewJob {
             priority: J::OPTIONS.priority,
             attempts: J::OPTIONS.attempts,
             lease: J::OPTIONS.lease,
-            overrides: Overrides::default(),
+            overrides: Overrides {
+                version: (J::VERSION > 1).then_some(J::VERSION),
+                ..Overrides::default()
+            },
             unique_key: None,
             due: Due::After(Duration::ZERO),
         }

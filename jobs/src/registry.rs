@@ -79,7 +79,11 @@ impl Registry {
         let known = self.get(&job.kind);
         let declared = known.map(|known| &known.options);
         Resolved {
-            is_known: known.is_some(),
+            // An older version would drop what it does not know of the data.
+            is_known: known.is_some_and(|known| {
+                let needed = overrides.version.unwrap_or(1);
+                u32::try_from(known.version).unwrap_or(u32::MAX) >= needed
+            }),
             timeout: overrides
                 .timeout_ms
                 .map(Duration::from_millis)

@@ -12,6 +12,7 @@ use super::Engine;
 use super::connection::EngineConnection;
 use super::marks::Looked;
 use super::slots::Reserved;
+use super::takeover::Takeovers;
 use super::transaction::{self, Failure, Parts, Request};
 use crate::attempt::{AttemptEnd, Claimed, EndKind};
 use crate::{Error, Result};
@@ -112,7 +113,8 @@ impl ManualEngine {
         let connection = self.connection.get().await?;
         let (ticker, mut looked) = (self.engine.ticker(), Looked::default());
         ticker.sweep(connection, &mut looked).await?;
-        ticker.tick(connection, &mut looked).await?;
+        let mut takeovers = Takeovers::default();
+        ticker.tick(connection, &mut looked, &mut takeovers).await?;
         let lost = self.engine.ledger.take_group(false, |_| Vec::new());
         self.engine.ledger.forget(&lost);
         Ok(lost)

@@ -35,6 +35,7 @@ mod schedule;
 mod slots;
 mod stretches;
 mod supervisor;
+mod takeover;
 mod tick;
 mod transaction;
 mod watchdog;

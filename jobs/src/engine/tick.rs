@@ -1,9 +1,10 @@
 //! The ticker: jobs that become due, leases that ran out, the worker's heartbeat, and notifications.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgConnection;
 
 use super::announce_since;
@@ -15,6 +16,7 @@ use super::marks::{Looked, Swept, place};
 use super::outbox::Outbox;
 use super::schedule::Schedule;
 use super::slots::Slots;
+use super::takeover::Takeovers;
 use crate::Error;
 use crate::attempt::{AttemptEnd, EndKind, Ledger};
 
@@ -99,12 +101,14 @@ impl Ticker {
     /// Ticks until the last end is committed.
     pub(crate) async fn run(self, mut connection: EngineConnection) {
         let mut looked = Looked::default();
+        let mut takeovers = Takeovers::default();
         // When the next sweep is due: at once, then with each poll, or more rarely where sweeps take long.
         let mut next_sweep = Instant::now();
         // When the next tick is due; `None` means now. Notifications are sent without waiting for it.
         let mut next: Option<Instant> = None;
         while !self.lifecycle.has_reached(Phase::Closing) {
-            let once = self.once(&mut connection, next, &mut looked, &mut next_sweep);
+            let state = (&mut looked, &mut takeovers, &mut next_sweep);
+            let once = self.once(&mut connection, next, state);
             let outcome = tokio::select! {
                 outcome = limited(once) => outcome,
                 () = self.closed_for_long() => Err(sqlx::Error::PoolTimedOut),
@@ -115,6 +119,7 @@ impl Ticker {
                     next = self.wait(at).await;
                 }
                 Err(error) => {
+                    takeovers.no_answer(Instant::now());
                     connection.failed(&error);
                     connection.back_off(&self.lifecycle, Phase::Closing).await;
                     next = None;
@@ -129,8 +134,7 @@ impl Ticker {
         &self,
         connection: &mut EngineConnection,
         next: Option<Instant>,
-        looked: &mut Looked,
-        next_sweep: &mut Instant,
+        (looked, takeovers, next_sweep): (&mut Looked, &mut Takeovers, &mut Instant),
     ) -> Result<Instant, sqlx::Error> {
         let connection = connection.get().await?;
         self.outbox.send(connection).await?;
@@ -145,7 +149,7 @@ impl Ticker {
             if sweeps {
                 self.sweep(connection, looked).await?;
             }
-            self.tick(connection, looked).await
+            self.tick(connection, looked, takeovers).await
         };
         let due = due.await;
         if sweeps {
@@ -221,6 +225,7 @@ impl Ticker {
         &self,
         connection: &mut PgConnection,
         looked: &mut Looked,
+        takeovers: &mut Takeovers,
     ) -> Result<Option<Duration>, sqlx::Error> {
         let patterns = self.slots.patterns();
         let patterns: Vec<(i32, &str)> = (1..).zip(patterns.iter().map(String::as_str)).collect();
@@ -244,10 +249,16 @@ impl Ticker {
         .fetch_one(connection)
         .await?;
         marks.heard(row.now);
+        takeovers.tick(row.now, Instant::now());
         looked.due_from = row.due_from;
         looked.claimed_from = row.claimed_from;
         let leased = row.leased_ids.unwrap_or_default().into_iter();
-        looked.saw(&asked, leased.zip(row.leased_until.unwrap_or_default()));
+        let leased: HashMap<i64, DateTime<Utc>> =
+            leased.zip(row.leased_until.unwrap_or_default()).collect();
+        let may_take_over = |job: &i64| {
+            let until = leased.get(job);
+            until.is_none_or(|until| takeovers.allowed(*until))
+        };
         let due = row.due_queues.unwrap_or_default().into_iter();
         for (queue, since) in due.zip(row.due_since.unwrap_or_default()) {
             if row.now - since > MAX_DUE_DELAY {
@@ -268,11 +279,15 @@ impl Ticker {
             .zip(row.lost_batches.unwrap_or_default())
             .zip(row.lost_queues.unwrap_or_default());
         for ((((id, token), attempt), batch), queue) in lost {
+            if !may_take_over(&id) {
+                continue;
+            }
             let mut end = AttemptEnd::new(id, token, attempt, batch);
             end.kind = EndKind::Lost;
             end.queue = Some(Arc::from(queue));
             self.ledger.take_over(end);
         }
+        looked.saw(&asked, leased.into_iter());
         Ok(row
             .due_ms
             .and_then(|ms| u64::try_from(ms).ok())

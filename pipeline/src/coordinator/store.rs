@@ -36,13 +36,17 @@ struct OptionsRow {
     backoff: jobs::Backoff,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
+    /// The version of the job's data, where that is not the first: older workers leave the job alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u32>,
 }
 
 impl OptionsRow {
-    fn of(options: &StepOptions) -> Self {
+    fn of(options: &StepOptions, version: Option<u32>) -> Self {
         Self {
             backoff: options.backoff,
             timeout_ms: options.timeout_ms,
+            version: version.filter(|version| *version > 1),
         }
     }
 }
@@ -139,7 +143,7 @@ pub(crate) async fn store(
             fires: callback.on,
             job: &callback.job,
             queue: &callback.options.queue,
-            options: OptionsRow::of(&callback.options),
+            options: OptionsRow::of(&callback.options, Some(callback.version)),
         })
         .collect();
     let deadline = graph
@@ -210,7 +214,7 @@ fn row<'g>(graph: &'g Graph, node: Node<'g>) -> NodeRow<'g> {
         key: node.key(),
         job,
         queue: options.map(|options| options.queue.as_str()),
-        options: options.map(OptionsRow::of),
+        options: options.map(|options| OptionsRow::of(options, version)),
         input: node.step().input.as_ref(),
         arms,
         returns,

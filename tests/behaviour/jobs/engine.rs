@@ -223,6 +223,117 @@ async fn a_queue_has_the_slots_of_its_most_specific_pattern_and_no_others() {
     .await;
 }
 
+/// The first version of a job's data.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(name = "versioned")]
+struct First {
+    a: u8,
+}
+
+/// The second, which has a field more.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(name = "versioned", version = 2)]
+struct Second {
+    a: u8,
+    b: u8,
+}
+
+impl Perform for First {
+    type Input = ();
+    type Output = ();
+
+    async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> {
+        cx.data::<super::support::Log>()?
+            .write(format!("first {}", self.a));
+        Ok(())
+    }
+}
+
+impl Perform for Second {
+    type Input = ();
+    type Output = ();
+
+    async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> {
+        let line = format!("second {} {}", self.a, self.b);
+        cx.data::<super::support::Log>()?.write(line);
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_a_newer_version_is_left_to_a_worker_that_knows_it() {
+    with_database(async |db| {
+        let old = Running::start(db, |worker| worker.register::<First>().queue("default", 1));
+        let id = client(db).enqueue(Second { a: 1, b: 2 }).await.unwrap().id;
+        eventually("the old worker puts it back", async || {
+            let since = "select unknown_since is not null and attempt = 0 from pipeline.jobs
+                         where status <> 'running'";
+            sqlx::query_scalar::<_, bool>(since)
+                .fetch_optional(db.pool())
+                .await
+                .unwrap()
+                .unwrap_or(false)
+                .then_some(())
+        })
+        .await;
+        // An older version is no obstacle.
+        let older = client(db).enqueue(First { a: 7 }).await.unwrap().id;
+        ended(db, older).await;
+        assert_eq!(old.log.lines(), ["first 7"]);
+        let new = Running::start(db, |worker| worker.register::<Second>().queue("default", 1));
+        let job = ended(db, id).await;
+        assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
+        assert_eq!(new.log.lines(), ["second 1 2"]);
+        assert_eq!(old.log.lines(), ["first 7"]);
+        old.stop().await;
+        new.stop().await;
+    })
+    .await;
+}
+
+/// The clock of the server jumps forward by more than a lease while a job runs: nobody takes it over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_jump_of_the_clock_fails_no_running_job() {
+    with_database(async |db| {
+        let workers = [
+            Running::start(db, |worker| worker.queue("default", 1)),
+            Running::start(db, |worker| worker.queue("default", 1)),
+        ];
+        // Both have ticked by the time they are seen after the first move.
+        let seen = async |what: &str| {
+            eventually(what, async || {
+                let seen = "select count(*) = 2 from pipeline.workers
+                            where seen_at > pipeline.now() - interval '5 s'";
+                ask::<bool>(db, seen).await.then_some(())
+            })
+            .await;
+        };
+        seen("both have registered").await;
+        db.move_clock(Duration::from_secs(60)).await;
+        seen("both have ticked").await;
+        let new = NewJob::new(&Do::new("a", What::AtGate)).attempts(1);
+        let id = client(db).enqueue(new).await.unwrap().id;
+        eventually("it runs", async || {
+            workers
+                .iter()
+                .any(|it| it.log.lines() == ["a 1"])
+                .then_some(())
+        })
+        .await;
+        db.move_clock_without_leases(Duration::from_secs(3_600))
+            .await;
+        seen("both have ticked after the jump").await;
+        assert_eq!(job(db, id).await.status, JobStatus::Running);
+        workers.iter().for_each(|worker| worker.gate.let_through(1));
+        let job = ended(db, id).await;
+        assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
+        for worker in workers {
+            worker.stop().await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_queue_that_is_named_twice_is_an_error() {
     with_database(async |db| {

@@ -1,0 +1,120 @@
+//! When a lease that ran out may be taken over: not because of the database's clock alone.
+//!
+//! A lease ends by the database's clock. If that clock jumps forward, every lease seems to be over, though
+//! every worker is alive; if the database was away, workers could not renew. In both cases the holders get
+//! the time to renew before their jobs are taken over.
+
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+/// A difference between the database's clock and ours that is no jump.
+const TOLERANCE: TimeDelta = TimeDelta::seconds(1);
+/// How long the holders of leases have to reconnect and renew after the database was away.
+const RECONNECT_TIME: Duration = Duration::from_secs(3);
+/// A database that did not answer for this long was away.
+const AWAY: Duration = Duration::from_secs(2);
+
+/// What the ticker knows of the database's clock.
+#[derive(Debug, Default)]
+pub(super) struct Takeovers {
+    /// The last time that the database told, and when.
+    last: Option<(DateTime<Utc>, Instant)>,
+    /// The time after the last jump, and its width.
+    jump: Option<(DateTime<Utc>, TimeDelta)>,
+    /// When the database first did not answer, if it has not answered since.
+    away_since: Option<Instant>,
+    /// No lease is taken over before this moment.
+    held_until: Option<Instant>,
+}
+
+impl Takeovers {
+    /// Notes the time that a tick returned.
+    pub(super) fn tick(&mut self, now: DateTime<Utc>, heard: Instant) {
+        if let Some((before, then)) = self.last {
+            let passed = heard.saturating_duration_since(then);
+            let expected = before + TimeDelta::from_std(passed).unwrap_or_default();
+            if now - expected > TOLERANCE {
+                let width = now - expected;
+                tracing::warn!(
+                    jump_ms = width.num_milliseconds(),
+                    "clock of the database jumped forward; leases are kept for as long"
+                );
+                self.jump = Some((now, width));
+            }
+        }
+        if let Some(since) = self.away_since.take()
+            && heard.saturating_duration_since(since) > AWAY
+        {
+            self.held_until = Some(heard + RECONNECT_TIME);
+        }
+        self.last = Some((now, heard));
+    }
+
+    /// Notes that the database did not answer.
+    pub(super) fn no_answer(&mut self, at: Instant) {
+        self.away_since.get_or_insert(at);
+    }
+
+    /// Returns whether a lease that lasted until `lease_until` may be taken over now.
+    pub(super) fn allowed(&self, lease_until: DateTime<Utc>) -> bool {
+        let Some((now, heard)) = self.last else {
+            return false;
+        };
+        if self.held_until.is_some_and(|until| heard < until) {
+            return false;
+        }
+        // A lease that was to end before the jump landed was granted before it: the jump took its time away.
+        match self.jump {
+            Some((landed, width)) if lease_until < landed => lease_until + width < now,
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(1_700_000_000 + seconds, 0).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_lease_that_ran_out_is_taken_over() {
+        let mut takeovers = Takeovers::default();
+        assert!(!takeovers.allowed(at(0)), "no time is known yet");
+        takeovers.tick(at(10), Instant::now());
+        assert!(takeovers.allowed(at(9)));
+    }
+
+    #[test]
+    fn a_jump_of_the_clock_gives_every_lease_its_time_back() {
+        let mut takeovers = Takeovers::default();
+        let start = Instant::now();
+        takeovers.tick(at(0), start);
+        takeovers.tick(at(3_601), start + Duration::from_secs(1));
+        // It was to last for 29 more seconds, and the jump was 3,600 seconds wide.
+        assert!(!takeovers.allowed(at(30)));
+        takeovers.tick(at(3_629), start + Duration::from_secs(29));
+        assert!(!takeovers.allowed(at(30)));
+        takeovers.tick(at(3_631), start + Duration::from_secs(31));
+        assert!(takeovers.allowed(at(30)), "nobody renewed it since");
+        assert!(takeovers.allowed(at(3_630)), "granted after the jump");
+    }
+
+    #[test]
+    fn after_an_outage_the_holders_have_time_to_renew() {
+        let mut takeovers = Takeovers::default();
+        let start = Instant::now();
+        takeovers.tick(at(0), start);
+        takeovers.no_answer(start + Duration::from_secs(1));
+        takeovers.no_answer(start + Duration::from_secs(59));
+        takeovers.tick(at(60), start + Duration::from_secs(60));
+        assert!(!takeovers.allowed(at(30)));
+        takeovers.tick(at(61), start + Duration::from_secs(61));
+        assert!(!takeovers.allowed(at(30)));
+        takeovers.tick(at(63), start + Duration::from_secs(63));
+        assert!(takeovers.allowed(at(30)));
+    }
+}
