@@ -106,7 +106,7 @@ as $$
 #variable_conflict use_column
 declare
     -- Fewer dead entries than this cost less than what it takes to leave them out.
-    c_many constant bigint := 64;
+    c_many constant bigint := 256;
     v_now timestamptz := pipeline.now();
     v_paused text[] := (select array_agg(q.name) from pipeline.queues q where q.paused_at is not null);
     v_wild boolean := array_position(p_lines, null) is not null;

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sqlx::{PgConnection, PgPool};
 
-use crate::enqueue::{Enqueued, IntoNewJob, NewJob, Target, not_encodable};
-use crate::pages::Pages;
+use crate::enqueue::{Enqueued, IntoNewJob, NewJob, Pages, Target, not_encodable};
 use crate::part::Part;
 use crate::{Client, Error, Perform, Result};
 

@@ -71,7 +71,7 @@ impl Context {
 
     /// What it is in a run, where it is a step.
     #[doc(hidden)]
-    pub fn of_run(&self) -> Option<&crate::seams::OfRun> {
+    pub fn of_run(&self) -> Option<&crate::attempt::OfRun> {
         self.envelope.of_run()
     }
 

@@ -1,5 +1,7 @@
 //! Enqueueing: alone, in the caller's transaction, in bulk; from the same types in each case.
 
+mod pages;
+
 use std::fmt;
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -12,9 +14,10 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::hidden::Hidden;
 use crate::known::Known;
-use crate::pages::Pages;
 use crate::part::Part;
 use crate::{Backoff, Error, NoInput, Perform, Result, limits};
+
+pub(crate) use pages::Pages;
 
 /// A job on its way into the queue, and what is different about it.
 #[derive(Clone)]

@@ -41,7 +41,6 @@ pub mod limits;
 mod manage;
 mod migrate;
 mod options;
-mod pages;
 mod part;
 mod prune;
 mod registry;

@@ -17,6 +17,7 @@ mod jobs;
 mod logged;
 mod migrations;
 mod model;
+mod modules;
 mod processes;
 mod runs;
 mod secrets;

@@ -21,10 +21,10 @@ use super::stretches::{Place, Stretch, Stretches, bounds};
 /// The most stretches that are remembered: each costs a claim a few microseconds.
 const MAX_STRETCHES: usize = 256;
 /// A sweep that meets fewer entries in a stretch than this forgets the stretch.
-const FEW: i64 = 64;
+const FEW: i64 = 256;
 /// So many entries between two queues are left out, although new queues may appear there: their
 /// notifications, or the sweep, tell of them.
-const GAP: i64 = 1_000;
+const GAP: i64 = 2_000;
 /// Where a queue has nothing ready, rows that became ready this long ago are still looked for: their
 /// transaction may commit late.
 const LATE: chrono::Duration = chrono::Duration::seconds(1);
@@ -213,12 +213,16 @@ impl Marks {
         let mut visited: BTreeMap<&Place, i64> = BTreeMap::new();
         for swept in swept {
             let at = usize::try_from(swept.part - 1).unwrap_or(usize::MAX);
-            if let Some(start) = sweep.starts.get(at) {
-                *visited.entry(start).or_default() += swept.visited;
-            }
+            let Some(start) = sweep.starts.get(at) else {
+                continue;
+            };
+            let count = visited.entry(start).or_default();
+            *count = count.saturating_add(swept.visited);
             if let Some(row) = &swept.place {
                 queues.push(row.queue.clone());
                 state.stretches.cut_at(row);
+                // What lies behind the row was not counted.
+                *count = i64::MAX;
             }
         }
         if sweep.is_full {

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::output::PipelineOutput;
-use super::plan::{Plan, Slip};
+use super::plan::Plan;
 use crate::graph::spec::Shape;
-use crate::graph::{Graph, Invalid, Problem};
+use crate::graph::{DeclarationError, Graph, Invalid, Problem};
 
 /// A declared pipeline: its graph, and the params of its steps. `O` is what a run of it returns.
 ///
@@ -163,7 +163,7 @@ pub trait Named: Define + Serialize + DeserializeOwned + JsonSchema {
         pipeline.own_params = Some(serde_json::to_string(self).map_err(|error| {
             Invalid::new(
                 Self::NAME,
-                vec![Problem::from(Slip::ParamsNotEncodable {
+                vec![Problem::from(DeclarationError::ParamsNotEncodable {
                     reason: error.to_string(),
                 })],
             )

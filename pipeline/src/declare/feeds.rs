@@ -2,7 +2,8 @@
 
 use super::callback::Failure;
 use super::handle::{Handle, Ignored, Maybe, Step};
-use super::plan::{Before, Plan, Slip};
+use super::plan::{Before, Plan};
+use crate::graph::DeclarationError;
 use crate::graph::spec::{Edge, Join, Shape, Takes};
 
 /// Upstreams that give a step its input `I`.
@@ -41,7 +42,7 @@ impl NoInput for () {}
 /// An edge from a handle, which must be of this pipeline.
 pub(crate) fn edge(handle: &impl Handle, takes: Takes, plan: &Plan, step: &str) -> Edge {
     if !handle.plan().is(plan) {
-        plan.slip(Slip::ForeignHandle {
+        plan.report(DeclarationError::ForeignHandle {
             step: step.to_owned(),
             handle: handle.key(),
             other: handle.plan().name(),

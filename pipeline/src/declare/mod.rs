@@ -17,5 +17,5 @@ pub use define::{Define, Named, Pipeline};
 pub use feeds::{Feeds, FromIgnored, Is, NoInput};
 pub use handle::{Handle, Ignored, Maybe, Step};
 pub use output::PipelineOutput;
-pub use plan::{Plan, Slip};
+pub use plan::Plan;
 pub use strategy::{Continue, FailureStrategy, Halt, Ignore};

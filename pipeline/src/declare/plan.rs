@@ -14,11 +14,11 @@ use super::callback::RunInput;
 use super::feeds::NoInput;
 use super::handle::{Handle, Step};
 use super::strategy::FailureStrategy;
-use crate::graph::barrier_key;
 use crate::graph::spec::{
     ArmRef, CallbackOn, CallbackSpec, Edge, GraphSpec, Join, Shape, StepKind, StepOptions,
     StepSpec, Takes,
 };
+use crate::graph::{DeclarationError, barrier_key};
 
 /// The pipeline while it is being declared: what the closure of
 /// [`Pipeline::configure`](super::Pipeline::configure) is given.
@@ -36,7 +36,7 @@ pub(crate) struct State {
     /// The params of each step, in the order of the steps; those that are no job have none.
     pub(crate) params: Vec<Option<String>>,
     pub(crate) callback_params: Vec<String>,
-    pub(crate) problems: Vec<Slip>,
+    pub(crate) problems: Vec<DeclarationError>,
     /// The first step of the current phase, and the barrier before it.
     phase: usize,
     barrier: Option<String>,
@@ -78,47 +78,6 @@ impl Before {
             .clone()
             .filter(|shape| follows.as_ref() != Some(shape))
     }
-}
-
-/// A mistake that only the declaration can see.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Slip {
-    /// A handle of another pipeline.
-    #[error(
-        "step `{step}` comes after `{handle}`, which was declared in another pipeline (`{other}`): \
-         use a handle of this one"
-    )]
-    ForeignHandle {
-        /// The step.
-        step: String,
-        /// The handle's step.
-        handle: String,
-        /// The pipeline it is from.
-        other: String,
-    },
-    /// Params that have no JSON.
-    #[error(
-        "the params of the pipeline cannot be written as JSON: {reason}; give their fields types that \
-         have, or another `Serialize`"
-    )]
-    ParamsNotEncodable {
-        /// What serde said.
-        reason: String,
-    },
-    /// A job that has no JSON.
-    #[error(
-        "the job of step `{step}` (`{job}`) cannot be written as JSON: {reason}; give its fields types \
-         that have, or another `Serialize`"
-    )]
-    NotEncodable {
-        /// The step.
-        step: String,
-        /// The job type's name.
-        job: &'static str,
-        /// What serde said.
-        reason: String,
-    },
 }
 
 impl Plan {
@@ -361,8 +320,8 @@ impl Plan {
             .unwrap_or_default()
     }
 
-    pub(crate) fn slip(&self, slip: Slip) {
-        self.0.lock().problems.push(slip);
+    pub(crate) fn report(&self, error: DeclarationError) {
+        self.0.lock().problems.push(error);
     }
 
     pub(crate) fn change(&self, at: usize, change: impl FnOnce(&mut StepSpec)) {
@@ -382,7 +341,7 @@ impl State {
 
     fn encode<J: Job>(&mut self, step: &str, job: &J) -> String {
         serde_json::to_string(job).unwrap_or_else(|error| {
-            self.problems.push(Slip::NotEncodable {
+            self.problems.push(DeclarationError::NotEncodable {
                 step: step.to_owned(),
                 job: J::NAME,
                 reason: error.to_string(),

@@ -5,6 +5,7 @@
 //! it: what runs is a [`Graph`].
 
 mod compiled;
+mod declaration_error;
 mod draw;
 mod fingerprint;
 mod invalid;
@@ -20,6 +21,7 @@ mod tests;
 mod validate;
 
 pub use compiled::{Arm, Downstream, Graph, Node, Upstream};
+pub use declaration_error::DeclarationError;
 pub use fingerprint::Fingerprint;
 pub use invalid::{Invalid, Place};
 pub use json::ReadError;

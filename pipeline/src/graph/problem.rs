@@ -10,7 +10,7 @@ use super::invalid::Place;
 pub enum Problem {
     /// A mistake that only the declaration can see.
     #[error(transparent)]
-    Declared(#[from] crate::declare::Slip),
+    Declared(#[from] super::DeclarationError),
 
     /// Nothing to run.
     #[error("there are no steps: declare at least one")]

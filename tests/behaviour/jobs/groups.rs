@@ -4,7 +4,6 @@
 //! a job that says it is through has also reported.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -216,9 +215,9 @@ async fn an_end_that_cannot_be_written_at_all_holds_nobody_up_and_is_made_up_for
     .await;
 }
 
-/// Fails every claim while it is told to.
-#[derive(Debug, Default)]
-struct Refusing(AtomicBool);
+/// Fails every claim that has a job called `bad`.
+#[derive(Debug)]
+struct Refusing;
 
 impl ClaimHook for Refusing {
     fn load<'a>(
@@ -227,7 +226,7 @@ impl ClaimHook for Refusing {
         claimed: &'a mut Vec<Claimed>,
     ) -> BoxFuture<'a, Result<(), sqlx::Error>> {
         Box::pin(async move {
-            if !claimed.is_empty() && self.0.load(Ordering::Acquire) {
+            if claimed.iter().any(|job| job.args.contains("\"bad\"")) {
                 sqlx::query("select 1 / 0").execute(connection).await?;
             }
             Ok(())
@@ -236,26 +235,31 @@ impl ClaimHook for Refusing {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_refused_harms_no_end_that_it_rides_with() {
+async fn a_claim_that_is_refused_harms_no_end_and_the_culprit_fails_alone() {
     with_database(async |db| {
-        let refusing = Arc::new(Refusing::default());
         let worker = Running::start(db, |worker| {
-            worker.queue("default", 1).claim_hook(refusing.clone())
+            worker.queue("default", 8).claim_hook(Arc::new(Refusing))
         });
         let first = client(db).enqueue(Do::new("a", What::AtGate)).await;
         worker.log.says("a 1").await;
-        let second = client(db).enqueue(Do::new("b", What::Succeed)).await;
-        let second = second.unwrap().id;
-
-        refusing.0.store(true, Ordering::Release);
+        let jobs = ["b", "c", "bad", "d", "e"].map(|name| Do::new(name, What::Succeed));
+        let jobs = client(db).enqueue_many(jobs).await.unwrap();
         worker.gate.let_through(1);
         let first = ended(db, first.unwrap().id).await;
         assert_eq!(first.status, JobStatus::Succeeded);
-        let waiting = job(db, second).await;
-        assert_eq!((waiting.status, waiting.attempt), (JobStatus::Ready, 0));
-
-        refusing.0.store(false, Ordering::Release);
-        assert_eq!(ended(db, second).await.status, JobStatus::Succeeded);
+        for (at, enqueued) in jobs.iter().enumerate() {
+            let job = ended(db, enqueued.id).await;
+            if at == 2 {
+                assert_eq!(job.error_class.as_deref(), Some("InputRefused"));
+                let said = job.error_message.unwrap();
+                assert!(
+                    said.contains("division by zero") && said.contains("retry"),
+                    "{said}"
+                );
+            } else {
+                assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
+            }
+        }
         worker.stop().await;
     })
     .await;

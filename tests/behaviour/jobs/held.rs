@@ -140,6 +140,7 @@ async fn a_lost_lease_whose_row_is_held_stops_no_worker() {
         // A worker that died: the row says it runs, and its lease is over.
         sqlx::query(
             "update pipeline.jobs set status = 'running', token = 7, worker = 99, attempt = 1,
+                    claimed_at = pipeline.now() - interval '2 hours',
                     lease_until = pipeline.now() - interval '1 hour' where id = $1",
         )
         .bind(id)

@@ -137,7 +137,7 @@ async fn churn(
 async fn a_claim_meets_few_dead_rows_however_many_there_are() {
     with_database(async |db| {
         let most = churn(db, 1_500, |_| "default".into(), |it| it.queue("default", 8)).await;
-        assert!(most.entries < 500 && most.blocks < 60, "{most:?}");
+        assert!(most.entries < 1_000 && most.blocks < 60, "{most:?}");
     })
     .await;
 }
@@ -147,7 +147,7 @@ async fn a_claim_over_many_queues_meets_few_dead_rows_however_many_there_are() {
     with_database(async |db| {
         let queue = |at: usize| format!("media.{}", at % 3);
         let most = churn(db, 1_500, queue, |it| it.queue("*", 8)).await;
-        assert!(most.entries < 1_500 && most.blocks < 100, "{most:?}");
+        assert!(most.entries < 2_500 && most.blocks < 150, "{most:?}");
     })
     .await;
 }

@@ -190,7 +190,7 @@ fn a_sweep_finds_rows_behind_a_mark_and_forgets_marks_that_save_nothing() {
     };
     let sweep = marks.sweep();
     assert_eq!(sweep.to_times, [time(50)]);
-    let queues = marks.swept(&sweep, &[swept(Some(row("q", 0, 20)), 100)]);
+    let queues = marks.swept(&sweep, &[swept(Some(row("q", 0, 20)), 1)]);
     assert_eq!(queues, ["q"]);
     assert_eq!(shown(&marks.ranges(&all)), ["q/min..0", "q/0@20..max"]);
 
@@ -291,7 +291,7 @@ fn a_sweep_looks_into_the_gap_before_a_mark_and_counts_both() {
     let row = Swept {
         part: 3,
         place: Some(row("m", 0, 10)),
-        visited: GAP,
+        visited: 1,
     };
     assert_eq!(marks.swept(&sweep, &[row]), ["m"]);
     let ranges = shown(&marks.ranges(&all));

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use crate::enqueue::{Due, Enqueued, NewJob, not_encodable};
+use super::{Due, Enqueued, NewJob, not_encodable};
 use crate::known::Wanted;
 use crate::{Error, Result, limits};
 
