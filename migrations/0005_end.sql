@@ -20,6 +20,7 @@ as $$
 declare
     v_now timestamptz := pipeline.now();
     v_locked integer[];         -- positions whose rows are locked by this transaction
+    v_ended integer[] := '{}';
     v_moved integer[];
     v_retried bigint[];
 begin
@@ -59,11 +60,13 @@ begin
     if 0 = any (p_ends) then
         with gone as (
             delete from pipeline.jobs j
-            using unnest(p_ids, p_ends) as e (id, kind)
+            using unnest(p_ids, p_ends) with ordinality as e (id, kind, ord)
             where e.kind = 0 and (not p_keep or e.id % 2 = 0) and j.id = e.id
-            returning j.id, j.attempt
+            returning e.ord::integer, j.id, j.attempt
         )
-        select array_agg(gone.id) into v_retried from gone where gone.attempt > 1 and gone.id % 2 = 1;
+        select coalesce(array_agg(gone.ord), '{}'),
+               array_agg(gone.id) filter (where gone.attempt > 1 and gone.id % 2 = 1)
+        into v_ended, v_retried from gone;
         -- A job that succeeded leaves no history of its failures behind.
         if v_retried is not null then
             delete from pipeline.attempts where job = any (v_retried);
@@ -111,12 +114,14 @@ begin
             select array_agg(v_locked[f.ord] order by f.place) into failed
             from unnest(failed) with ordinality as f (ord, place);
         end if;
-        -- A lease that was renewed after all is not lost.
-        if 7 = any (p_ends) then
-            select stale || array_agg(coalesce(v_locked[e.ord], e.ord::integer)) into stale
-            from unnest(p_ends) with ordinality as e (kind, ord)
-            where e.kind = 7 and e.ord <> all (v_moved);
-        end if;
+        v_ended := v_ended || v_moved;
+    end if;
+
+    -- A lease that was renewed after all is not lost, and an end that was given twice is written once.
+    if cardinality(v_ended) < cardinality(p_ids) then
+        select stale || array_agg(coalesce(v_locked[e.ord], e.ord)) into stale
+        from generate_series(1, cardinality(p_ids)) as e (ord)
+        where e.ord <> all (v_ended);
     end if;
 end $$;
 
