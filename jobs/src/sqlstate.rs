@@ -44,6 +44,17 @@ impl ErrorClass {
         }
     }
 
+    /// Returns whether the error says that the server cannot be reached, or takes no connection.
+    pub fn is_unreachable(error: &sqlx::Error) -> bool {
+        let Some(code) = error.as_database_error().and_then(|error| error.code()) else {
+            return Self::of(error) == Self::Server;
+        };
+        code.starts_with("08")
+            || code.starts_with("57P")
+            || code == "53300"
+            || code.starts_with("28")
+    }
+
     /// Returns whether the server broke the connection off, or never answered: nothing is known about what
     /// was sent.
     pub fn is_disconnect(error: &sqlx::Error) -> bool {

@@ -93,7 +93,7 @@ fn cycle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
 fn the_modules_of_a_crate_use_each_other_in_one_direction() {
     for krate in ["jobs", "pipeline"] {
         let uses = uses(krate);
-        assert!(uses.len() > 5, "{krate}: the sources are found: {uses:?}");
+        assert!(uses.len() >= 4, "{krate}: the sources are found: {uses:?}");
         assert_eq!(cycle(&uses), None, "{krate}: {uses:#?}");
     }
 }

@@ -54,13 +54,14 @@ impl Control {
         self.halt.load(Ordering::Acquire)
     }
 
-    /// Aborts the job's task at its next await point.
-    pub(crate) fn kill(&self, reason: StopReason) {
+    /// Aborts the job's task at its next await point. Returns whether this reason is a new one.
+    pub(crate) fn kill(&self, reason: StopReason) -> bool {
         self.asked.cancel();
-        self.reason.store(reason as u8, Ordering::Release);
+        let before = self.reason.swap(reason as u8, Ordering::AcqRel);
         if let Some(handle) = self.abort.get() {
             handle.abort();
         }
+        before != reason as u8
     }
 
     /// Records the task that performs the job. A kill that came earlier is carried out now.

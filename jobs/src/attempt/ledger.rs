@@ -464,10 +464,7 @@ impl Ledger {
         let state = self.state.lock();
         let entry = state.attempts.get(&token)?;
         match &entry.stage {
-            Stage::Running(control, _) => {
-                control.kill(StopReason::LeaseLost);
-                Some(entry.job)
-            }
+            Stage::Running(control, _) => control.kill(StopReason::LeaseLost).then_some(entry.job),
             _ => None,
         }
     }
@@ -489,8 +486,9 @@ impl Ledger {
             let left = (lease.length * 5 / 6).saturating_sub(lease.renewed.elapsed());
             match &entry.stage {
                 Stage::Running(control, _) if left.is_zero() => {
-                    control.kill(StopReason::LeaseLost);
-                    stopped.push(entry.job);
+                    if control.kill(StopReason::LeaseLost) {
+                        stopped.push(entry.job);
+                    }
                 }
                 // An end that waits is renewed as soon as the database answers.
                 _ if left.is_zero() => {}

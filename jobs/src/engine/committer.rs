@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, RwLock};
 
 use super::config::Config;
-use super::connection::EngineConnection;
+use super::connection::{EngineConnection, timed_out};
 use super::hooks::Hooks;
 use super::inbox::Inbox;
 use super::lifecycle::{Lifecycle, Phase};
@@ -208,7 +208,7 @@ impl Committer {
         let Ok(outcome) = tokio::time::timeout(TRANSACTION_TIMEOUT, attempt).await else {
             task.orphan = task.connection.session();
             self.slots.release(&mut reserved);
-            self.server_failed(task, ends, &sqlx::Error::PoolTimedOut)
+            self.server_failed(task, ends, &timed_out(TRANSACTION_TIMEOUT))
                 .await;
             return;
         };

@@ -6,6 +6,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection, PgPool};
 
 use super::lifecycle::{Lifecycle, Phase};
+use crate::sqlstate::ErrorClass;
 
 /// Limits and planner settings of every engine connection. The engine looks rows up by key: a plan that was
 /// made while a table was empty must not scan all of it later, and a plan for each call would cost more
@@ -54,7 +55,7 @@ impl EngineConnection {
         if self.current.is_none() {
             let opened = open(&self.pool, self.purpose);
             let opened = tokio::time::timeout(CONNECT_TIMEOUT, opened).await;
-            self.current = Some(opened.unwrap_or(Err(sqlx::Error::PoolTimedOut))?);
+            self.current = Some(opened.unwrap_or_else(|_| Err(timed_out(CONNECT_TIMEOUT)))?);
         }
         match &mut self.current {
             Some((connection, _)) => Ok(connection),
@@ -83,6 +84,10 @@ impl EngineConnection {
     /// Notes that a call failed, and drops the connection: it may be in the middle of anything.
     pub(crate) fn failed(&mut self, error: &sqlx::Error) {
         self.discard();
+        if !ErrorClass::is_unreachable(error) {
+            tracing::warn!(connection = self.purpose, %error, "database call failed; retrying");
+            return;
+        }
         if !std::mem::replace(&mut self.is_unreachable, true) {
             tracing::warn!(connection = self.purpose, %error, "database unreachable; retrying until it is back");
         } else {
@@ -137,5 +142,11 @@ pub(crate) async fn limited<T>(
 ) -> Result<T, sqlx::Error> {
     tokio::time::timeout(CALL_TIMEOUT, call)
         .await
-        .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+        .unwrap_or_else(|_| Err(timed_out(CALL_TIMEOUT)))
+}
+
+/// Returns the error of a call that was not answered in time.
+pub(crate) fn timed_out(limit: Duration) -> sqlx::Error {
+    let text = format!("no answer within {limit:?}");
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text))
 }

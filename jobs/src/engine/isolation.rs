@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::committer::{Committer, TRANSACTION_TIMEOUT};
-use super::connection::EngineConnection;
+use super::connection::{EngineConnection, timed_out};
 use super::lifecycle::Phase;
 use super::report;
 use super::transaction::Parts;
@@ -52,7 +52,7 @@ async fn write(committer: &Committer, connection: &mut EngineConnection, group: 
     };
     let attempt = transaction::run(parts, connection, request);
     let outcome = tokio::time::timeout(limit, attempt).await;
-    let outcome = outcome.unwrap_or(Err(Failure::Error(sqlx::Error::PoolTimedOut)));
+    let outcome = outcome.unwrap_or_else(|_| Err(Failure::Error(timed_out(limit))));
     let error = match outcome {
         Ok(done) => {
             connection.succeeded();
@@ -64,7 +64,7 @@ async fn write(committer: &Committer, connection: &mut EngineConnection, group: 
             return;
         }
         // Nothing was claimed; the fence tells which ends were written.
-        Err(Failure::Unknown(_)) => sqlx::Error::PoolTimedOut,
+        Err(Failure::Unknown(_)) => timed_out(limit),
         Err(Failure::Error(error)) => error,
     };
     let class = ErrorClass::of(&error);

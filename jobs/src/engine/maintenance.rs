@@ -52,7 +52,10 @@ impl Maintenance {
                     self.ledger.ask_to_stop(&effects.stop);
                 }
                 Err(error) => {
-                    tracing::debug!(%error, ?task, "maintenance task failed; it runs again at its next time");
+                    tracing::debug!(
+                        ?task,
+                        "maintenance task failed; it runs again at its next time"
+                    );
                     connection.failed(&error);
                 }
             }

@@ -163,11 +163,17 @@ impl ManualEngine {
             Ok(done) => done,
             Err(Failure::Error(error)) => return Err(error.into()),
             Err(Failure::Unknown(_)) => return Err(Error::Worker("the commit's answer was lost")),
-            Err(Failure::Held { .. }) => {
-                return Ok(Turn {
-                    held: ends,
-                    ..Turn::default()
-                });
+            // As the committer does: the ends of these rows are deferred, the others are sent again.
+            Err(Failure::Held { hook, rows }) => {
+                let is_held = |end: &AttemptEnd| {
+                    let row = engine.hooks.end.get(hook).and_then(|hook| hook.row(end));
+                    row.is_some_and(|row| rows.contains(&row))
+                };
+                let (held, free): (Vec<_>, Vec<_>) = ends.into_iter().partition(is_held);
+                drop(reserved);
+                let mut turn = Box::pin(self.transaction(free, slots)).await?;
+                turn.held.extend(held);
+                return Ok(turn);
             }
         };
         for asked in &done.asked {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connection::EngineConnection;
+use super::connection::{EngineConnection, timed_out};
 use super::lifecycle::{Lifecycle, Phase};
 use crate::attempt::Ledger;
 
@@ -49,7 +49,7 @@ pub(crate) async fn run(
                     break;
                 }
                 Err(_) => {
-                    connection.failed(&sqlx::Error::PoolTimedOut);
+                    connection.failed(&timed_out(time_left));
                     break;
                 }
             }

@@ -80,6 +80,7 @@ fn retried(end: &AttemptEnd) {
         step.key = label.and_then(|label| label.step.as_deref()),
         attempt = end.attempt,
         error.class = class,
+        error.message = end.error().map(|(_, message)| message),
         retry_in_ms = u64::try_from(end.wait.as_millis()).unwrap_or(u64::MAX),
         "attempt failed; the job will be retried"
     );

@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 
 use super::announce_since;
 use super::config::Config;
-use super::connection::{EngineConnection, limited};
+use super::connection::{EngineConnection, limited, timed_out};
 use super::hooks::Hooks;
 use super::lifecycle::{Lifecycle, Phase};
 use super::marks::{Looked, Swept, place};
@@ -111,7 +111,7 @@ impl Ticker {
             let once = self.once(&mut connection, next, state);
             let outcome = tokio::select! {
                 outcome = limited(once) => outcome,
-                () = self.closed_for_long() => Err(sqlx::Error::PoolTimedOut),
+                () = self.closed_for_long() => Err(timed_out(CLOSE_TIMEOUT)),
             };
             match outcome {
                 Ok(at) => {
