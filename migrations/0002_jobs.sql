@@ -46,7 +46,7 @@ create table pipeline.jobs (
 
 -- Rows that left one of these three indexes keep their entries there while an open transaction may
 -- still see them. Every look therefore begins at a position in the index's order, beyond entries that
--- are known to be dead: docs/decisions/0010-low-water-marks.md. The rank is the priority negated, so
+-- are known to be dead: docs/decisions/0011-low-water-marks.md. The rank is the priority negated, so
 -- that all columns ascend and one row comparison can begin and end a scan.
 create index jobs_ready on pipeline.jobs (queue, (- priority::integer), run_at, id)
     where status = 'ready';

@@ -62,11 +62,13 @@ begin
                 from pipeline.steps up
                 where up.run = r.id and up.no = d.up offset 0
             ) as up
-            where d.graph = r.graph and d.down = n.no and d.takes <> 'order'
+            -- Here and not in the join's condition, before which everything would be loaded.
+            where n.waits <= c_edges
+              and d.graph = r.graph and d.down = n.no and d.takes <> 'order'
               and (not n.is_any or d.up = s.cause)
             order by d.pos
         ) as element
-    ) as given on n.waits > 0 and n.waits <= c_edges
+    ) as given on n.waits > 0
     where given.large is null and n.waits <= c_edges
       and (s.params is null or pg_column_size(s.params) <= c_params);
     get diagnostics v_count = row_count;
@@ -92,11 +94,12 @@ begin
             select s.params, s.cause from pipeline.steps s where s.run = r.id and s.no = n.no offset 0
         ) as s
         left join lateral (
-            select sum(coalesce(up.output_bytes, octet_length(up.output::text)))::bigint as size,
+            select sum(coalesce(up.output_bytes, octet_length(up.output::text), 0)
+                       + coalesce(octet_length(up.error_message), 0))::bigint as size,
                    max(up.output_bytes) as large
             from pipeline.dependencies d
             cross join lateral (
-                select up.output_bytes,
+                select up.output_bytes, up.error_message,
                        case when up.output_bytes is null then up.output end as output
                 from pipeline.steps up
                 where up.run = r.id and up.no = d.up offset 0
@@ -141,9 +144,9 @@ begin
                 select up.output, up.error_class, up.error_message, up.status from pipeline.steps up
                 where up.run = m.run and up.no = d.up offset 0
             ) as up
-            where d.graph = m.graph and d.down = m.no and d.takes <> 'order'
+            where loads.it and d.graph = m.graph and d.down = m.no and d.takes <> 'order'
               and (not m.is_any or d.up = m.cause)
             order by d.pos
         ) as element
-    ) as given on m.waits > 0 and loads.it;
+    ) as given on m.waits > 0;
 end $$;

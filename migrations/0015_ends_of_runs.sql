@@ -82,9 +82,9 @@ begin
         select due.run, due.round, due.pos, due.id from due
     ), put as (
         insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
-                                   lease_ms, args, input, options)
+                                   lease_ms, args, bytes, input, options)
         select due.id, 'ready', v_now, v_now, due.job, due.queue, due.priority, due.attempts,
-               due.lease_ms, due.args, due.input, due.options
+               due.lease_ms, due.args, pipeline.large_v1(due.args), due.input, due.options
         from due
         returning queue
     )

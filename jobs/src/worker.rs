@@ -101,7 +101,8 @@ impl Worker {
     }
 
     /// Serves a queue with this many slots: so many of its jobs run here at a time. `media.*` stands
-    /// for all queues whose names begin so, which share the slots.
+    /// for all queues whose names begin so, which share the slots. A queue belongs to the most
+    /// specific pattern: after `.queue("media.hd", 2)`, `media.*` no longer takes jobs of `media.hd`.
     pub fn queue(mut self, pattern: impl Into<String>, slots: u32) -> Self {
         self.queues.push((pattern.into(), slots));
         self

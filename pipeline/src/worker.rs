@@ -78,7 +78,8 @@ impl Worker {
 
     same! {
         /// Serves a queue with this many slots: so many of its jobs run here at a time. `media.*`
-        /// stands for all queues whose names begin so, which share the slots.
+        /// stands for all queues whose names begin so, which share the slots. A queue belongs to the
+        /// most specific pattern: after `.queue("media.hd", 2)`, `media.*` no longer takes its jobs.
         queue(pattern: impl Into<String>, slots: u32);
         /// Takes only jobs of this type, or of types whose names begin so (`billing.*`). Said several
         /// times, takes any of them.

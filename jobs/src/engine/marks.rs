@@ -5,7 +5,7 @@
 //! the index in which it saw nothing ready, and leaves them out of its next look.
 //!
 //! A stretch is a hint. Rows can become ready inside of it: notifications say from which time on, and
-//! cut it; a sweep looks into all stretches from time to time. See decision 10.
+//! cut it; a sweep looks into all stretches from time to time. See decision 11.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
