@@ -107,7 +107,9 @@ begin
     ), lost as (
         select l.* from looked_at l where l.lease_until < now limit 500
     )
-    select array_agg(l.id), array_agg(l.lease_until),
+    -- A lease that never ends is none that a client can read: the reconciler sees to it.
+    select array_agg(l.id) filter (where isfinite(l.lease_until)),
+           array_agg(l.lease_until) filter (where isfinite(l.lease_until)),
            (select array_agg(lost.id) from lost), (select array_agg(lost.token) from lost),
            (select array_agg(lost.attempt) from lost), (select array_agg(lost.batch) from lost),
            (select array_agg(lost.queue) from lost)
@@ -166,6 +168,19 @@ begin
     end if;
 end $$;
 
+-- Returns the jobs that run under tokens which their worker does not know. Both lists may have 100,000 entries:
+-- they are joined by hash, never row by row.
+create function pipeline.unknown_claims_v1(p_worker bigint, p_known bigint[], p_within_ms bigint)
+returns bigint[]
+language sql stable
+set enable_nestloop to off set enable_seqscan to off
+as $$
+    select coalesce(array_agg(j.id), '{}') from pipeline.jobs j
+    where j.status = 'running' and j.worker = p_worker
+      and j.claimed_at >= pipeline.now() - p_within_ms * interval '1 ms'
+      and not exists (select from unnest(p_known) as known (token) where known.token = j.token)
+$$;
+
 -- Gives back what was claimed for a worker that never heard of it: the answer was lost on the way. Only
 -- claims of the last p_within_ms are looked at. Returns how many, the queues, and their earliest `run_at`.
 create function pipeline.disown_v1(
@@ -176,11 +191,15 @@ language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off
 set plan_cache_mode to force_generic_plan
 as $$
+declare
+    v_unknown bigint[] := pipeline.unknown_claims_v1(p_worker, p_known, p_within_ms);
 begin
+    if v_unknown = '{}' then
+        return;
+    end if;
     with unheard as materialized (
         select j.id from pipeline.jobs j
-        where j.status = 'running' and j.worker = p_worker and j.token <> all (p_known)
-          and j.claimed_at >= pipeline.now() - p_within_ms * interval '1 ms'
+        where j.id = any (v_unknown) and j.status = 'running' and j.worker = p_worker
         for update skip locked
     ), back as (
         update pipeline.jobs j

@@ -55,6 +55,8 @@ pub struct AttemptEnd {
     pub(crate) sent_before: bool,
     /// How many transactions with this end failed in a row while the database answered.
     pub(crate) failures: u8,
+    /// The time limit of its own transaction, where a group with this end failed.
+    pub(crate) isolation_limit: Option<Duration>,
 }
 
 /// What an end meant for its job.
@@ -87,6 +89,7 @@ impl AttemptEnd {
             halts: false,
             sent_before: false,
             failures: 0,
+            isolation_limit: None,
         }
     }
 

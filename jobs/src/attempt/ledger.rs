@@ -230,7 +230,9 @@ impl Ledger {
             stage: Stage::Waiting(Box::new(end)),
         };
         let mut state = self.state.lock();
-        if state.attempts.contains_key(&token) {
+        // A lapsed attempt of this process is taken over like those of others.
+        let known = state.attempts.get(&token);
+        if known.is_some_and(|known| !matches!(known.stage, Stage::Lapsed(_))) {
             return false;
         }
         state.attempts.insert(token, entry);
@@ -256,7 +258,9 @@ impl Ledger {
         rows_of: impl Fn(&AttemptEnd) -> Vec<HeldRow>,
     ) -> Vec<AttemptEnd> {
         let mut state = self.state.lock();
-        state.release_due(Instant::now());
+        if state.release_due(Instant::now()) {
+            self.isolated.notify_one();
+        }
         if only_if_crowded && !state.is_crowded() {
             return Vec::new();
         }
@@ -320,6 +324,11 @@ impl Ledger {
         let now = Instant::now();
         for (end, row) in ends {
             state.writing -= 1;
+            let is_foreign = |entry: &Entry| entry.lease.is_none();
+            if state.attempts.get(&end.token).is_some_and(is_foreign) {
+                state.attempts.remove(&end.token);
+                continue;
+            }
             let before = state.probing.remove(&row);
             if let std::collections::hash_map::Entry::Vacant(vacant) = state.held.entry(row) {
                 let (since, delay) = before.map_or((now, FIRST_RETRY_DELAY), |(since, delay)| {
@@ -657,11 +666,13 @@ impl State {
         }
     }
 
-    /// Lets the ends of held rows wait for the next group again, where it is time to try them.
-    fn release_due(&mut self, now: Instant) {
+    /// Lets the ends of held rows wait for the next group again, where it is time to try them. Ends that were
+    /// isolated before go back to isolation: returns whether there are some.
+    fn release_due(&mut self, now: Instant) -> bool {
+        let mut isolated = false;
         while let Some((at, row)) = self.schedule.first().copied() {
             if at > now {
-                return;
+                break;
             }
             self.schedule.pop_first();
             let Some(held) = self.held.remove(&row) else {
@@ -680,10 +691,19 @@ impl State {
                 };
                 self.held_ends -= 1;
                 self.held_bytes -= end.bytes();
-                entry.stage = Stage::Waiting(end);
-                self.waiting.push_back(token);
+                if let Some(limit) = end.isolation_limit {
+                    entry.stage = Stage::Isolated;
+                    self.in_isolation += 1;
+                    let ends = vec![*end];
+                    self.isolated.push_back(IsolatedGroup { ends, limit });
+                    isolated = true;
+                } else {
+                    entry.stage = Stage::Waiting(end);
+                    self.waiting.push_back(token);
+                }
             }
         }
+        isolated
     }
 }
 
@@ -855,6 +875,39 @@ mod tests {
         ledger.defer(group.into_iter().map(|end| (end, RUN)).collect());
         assert!(known(&ledger).is_empty() && ledger.is_drained());
         assert!(ledger.take_over(lost), "the next tick finds it again");
+    }
+
+    #[test]
+    fn a_lapsed_attempt_of_this_process_can_be_taken_over() {
+        let ledger = ledger(10, 1 << 20);
+        claim(&ledger, 1);
+        let mut lost = AttemptEnd::new(1_001, 1, 1, None);
+        lost.kind = EndKind::Lost;
+        assert!(!ledger.take_over(lost.clone()), "it runs");
+        ledger.end(1, |_| false);
+        assert!(ledger.take_over(lost), "it lapsed");
+        let group = ledger.take_group(false, no_rows);
+        assert_eq!((tokens(&group), group[0].kind), (vec![1], EndKind::Lost));
+        ledger.committed(&group, no_rows);
+        assert!(ledger.is_drained() && known(&ledger).is_empty());
+    }
+
+    #[test]
+    fn an_isolated_end_whose_row_is_held_goes_back_to_isolation() {
+        let ledger = ledger(10, 1 << 20);
+        claim(&ledger, 1);
+        succeed(&ledger, 1);
+        let mut group = ledger.take_group(false, no_rows);
+        group[0].isolation_limit = Some(Duration::from_secs(120));
+        ledger.defer(group.into_iter().map(|end| (end, RUN)).collect());
+        std::thread::sleep(FIRST_RETRY_DELAY * 2);
+        assert!(ledger.take_group(false, no_rows).is_empty());
+        let group = ledger.take_isolated();
+        assert_eq!(
+            group.map(|group| group.limit),
+            Some(Duration::from_secs(120))
+        );
+        assert_eq!(ledger.held(), (0, 0));
     }
 
     #[test]

@@ -233,7 +233,8 @@ impl Committer {
                     claimed,
                 )
                 .await;
-                if claimed.is_empty() {
+                if claimed.is_empty() || lease_is_half_over(&claimed, sent) {
+                    // Claims that are not started are given back by the next connection, at no cost.
                     self.slots.release(&mut reserved);
                 } else {
                     self.start(claimed, reserved, sent);
@@ -342,7 +343,7 @@ impl Committer {
         if self.lifecycle.gives_up() {
             self.ledger.forget(&ends);
             report::given_up(ends.len());
-        } else if ends.len() > 1 && ends.iter().any(|end| end.failures >= MAX_GROUP_FAILURES) {
+        } else if ends.iter().any(|end| end.failures >= MAX_GROUP_FAILURES) {
             self.isolate(ends, error).await;
         } else {
             self.ledger.put_back(ends);
@@ -476,7 +477,15 @@ impl Committer {
     }
 }
 
-fn sent_before(end: AttemptEnd) -> AttemptEnd {
+/// Returns whether the shortest of these leases is half over: a job that is started now might be stopped
+/// before its lease can be renewed.
+fn lease_is_half_over(claimed: &[Claimed], sent: Instant) -> bool {
+    let shortest = claimed.iter().map(|job| job.lease_ms).min().unwrap_or(0);
+    let shortest = Duration::from_millis(u64::try_from(shortest).unwrap_or(0));
+    sent.elapsed() > shortest / 2
+}
+
+pub(super) fn sent_before(end: AttemptEnd) -> AttemptEnd {
     AttemptEnd {
         sent_before: true,
         ..end

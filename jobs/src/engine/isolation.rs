@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::committer::{Committer, TRANSACTION_TIMEOUT};
+use super::committer::{Committer, TRANSACTION_TIMEOUT, sent_before};
 use super::connection::{EngineConnection, timed_out};
 use super::lifecycle::Phase;
 use super::report;
@@ -18,6 +18,8 @@ use crate::sqlstate::ErrorClass;
 
 /// The longest that the transaction of a lone end may take.
 const MAX_TIMEOUT: Duration = Duration::from_secs(600);
+/// An end that failed this often, alone and while the database answered, is refused.
+const MAX_LONE_FAILURES: u8 = 20;
 /// The class of the error that replaces an end which the database refused.
 const END_REFUSED: &str = "EndRefused";
 
@@ -36,7 +38,7 @@ pub(crate) async fn run(committer: Arc<Committer>, mut connection: EngineConnect
 }
 
 async fn write(committer: &Committer, connection: &mut EngineConnection, group: IsolatedGroup) {
-    let IsolatedGroup { ends, limit } = group;
+    let IsolatedGroup { mut ends, limit } = group;
     let sent = Instant::now();
     let request = Request {
         ends: &ends,
@@ -64,9 +66,16 @@ async fn write(committer: &Committer, connection: &mut EngineConnection, group: 
             return;
         }
         // Nothing was claimed; the fence tells which ends were written.
-        Err(Failure::Unknown(_)) => timed_out(limit),
+        Err(Failure::Unknown(_)) => {
+            ends = ends.into_iter().map(sent_before).collect();
+            timed_out(limit)
+        }
         Err(Failure::Error(error)) => error,
     };
+    for end in &mut ends {
+        end.failures = end.failures.saturating_add(1);
+        end.isolation_limit = Some(limit);
+    }
     let class = ErrorClass::of(&error);
     if class == ErrorClass::Server {
         connection.failed(&error);
@@ -98,8 +107,13 @@ fn alone(
     error: &sqlx::Error,
 ) {
     let ledger = &committer.ledger;
+    // An error that the database keeps reporting for this end alone is the end's, whatever its class.
+    let is_refused = class == ErrorClass::Data
+        || error.as_database_error().is_some()
+            && !ErrorClass::is_unreachable(error)
+            && ends.iter().any(|end| end.failures >= MAX_LONE_FAILURES);
     match class {
-        ErrorClass::Data => {
+        _ if class != ErrorClass::TooLong && is_refused => {
             for end in ends {
                 match refused(end, error) {
                     Ok(end) => ledger.isolate(vec![end], limit),
@@ -111,7 +125,7 @@ fn alone(
             }
         }
         ErrorClass::TooLong => ledger.isolate(ends, (limit * 2).min(MAX_TIMEOUT)),
-        ErrorClass::Conflict | ErrorClass::Server => ledger.isolate(ends, limit),
+        _ => ledger.isolate(ends, limit),
     }
 }
 

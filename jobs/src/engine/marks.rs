@@ -344,6 +344,11 @@ impl Looked {
         asked.map(|(id, _)| *id).collect()
     }
 
+    /// Forgets the jobs that were known: the tick looks at everything that runs.
+    pub(super) fn forget_leases(&mut self) {
+        self.leased.clear();
+    }
+
     /// Remembers what a tick found out about the jobs it asked about, and others.
     pub(super) fn saw(
         &mut self,

@@ -18,8 +18,8 @@ const AWAY: Duration = Duration::from_secs(2);
 /// What the ticker knows of the database's clock.
 #[derive(Debug, Default)]
 pub(super) struct Takeovers {
-    /// The last time that the database told, and when.
-    last: Option<(DateTime<Utc>, Instant)>,
+    /// The last time that the database told, and when it was asked and answered.
+    last: Option<(DateTime<Utc>, Instant, Instant)>,
     /// The time after the last jump, and its width.
     jump: Option<(DateTime<Utc>, TimeDelta)>,
     /// When the database first did not answer, if it has not answered since.
@@ -29,10 +29,11 @@ pub(super) struct Takeovers {
 }
 
 impl Takeovers {
-    /// Notes the time that a tick returned.
-    pub(super) fn tick(&mut self, now: DateTime<Utc>, heard: Instant) {
-        if let Some((before, then)) = self.last {
-            let passed = heard.saturating_duration_since(then);
+    /// Notes the time that a tick returned, which was asked for at `sent` and answered at `heard`.
+    pub(super) fn tick(&mut self, now: DateTime<Utc>, sent: Instant, heard: Instant) {
+        if let Some((before, asked, _)) = self.last {
+            // The most that can have passed between the two readings of the database's clock.
+            let passed = heard.saturating_duration_since(asked);
             let expected = before + TimeDelta::from_std(passed).unwrap_or_default();
             if now - expected > TOLERANCE {
                 let width = now - expected;
@@ -48,7 +49,7 @@ impl Takeovers {
         {
             self.held_until = Some(heard + RECONNECT_TIME);
         }
-        self.last = Some((now, heard));
+        self.last = Some((now, sent, heard));
     }
 
     /// Notes that the database did not answer.
@@ -58,7 +59,7 @@ impl Takeovers {
 
     /// Returns whether a lease that lasted until `lease_until` may be taken over now.
     pub(super) fn allowed(&self, lease_until: DateTime<Utc>) -> bool {
-        let Some((now, heard)) = self.last else {
+        let Some((now, _, heard)) = self.last else {
             return false;
         };
         if self.held_until.is_some_and(|until| heard < until) {
@@ -84,7 +85,8 @@ mod tests {
     fn a_lease_that_ran_out_is_taken_over() {
         let mut takeovers = Takeovers::default();
         assert!(!takeovers.allowed(at(0)), "no time is known yet");
-        takeovers.tick(at(10), Instant::now());
+        let now = Instant::now();
+        takeovers.tick(at(10), now, now);
         assert!(takeovers.allowed(at(9)));
     }
 
@@ -92,13 +94,16 @@ mod tests {
     fn a_jump_of_the_clock_gives_every_lease_its_time_back() {
         let mut takeovers = Takeovers::default();
         let start = Instant::now();
-        takeovers.tick(at(0), start);
-        takeovers.tick(at(3_601), start + Duration::from_secs(1));
+        takeovers.tick(at(0), start, start);
+        let then = start + Duration::from_secs(1);
+        takeovers.tick(at(3_601), then, then);
         // It was to last for 29 more seconds, and the jump was 3,600 seconds wide.
         assert!(!takeovers.allowed(at(30)));
-        takeovers.tick(at(3_629), start + Duration::from_secs(29));
+        let then = start + Duration::from_secs(29);
+        takeovers.tick(at(3_629), then, then);
         assert!(!takeovers.allowed(at(30)));
-        takeovers.tick(at(3_631), start + Duration::from_secs(31));
+        let then = start + Duration::from_secs(31);
+        takeovers.tick(at(3_631), then, then);
         assert!(takeovers.allowed(at(30)), "nobody renewed it since");
         assert!(takeovers.allowed(at(3_630)), "granted after the jump");
     }
@@ -107,14 +112,17 @@ mod tests {
     fn after_an_outage_the_holders_have_time_to_renew() {
         let mut takeovers = Takeovers::default();
         let start = Instant::now();
-        takeovers.tick(at(0), start);
+        takeovers.tick(at(0), start, start);
         takeovers.no_answer(start + Duration::from_secs(1));
         takeovers.no_answer(start + Duration::from_secs(59));
-        takeovers.tick(at(60), start + Duration::from_secs(60));
+        let then = start + Duration::from_secs(60);
+        takeovers.tick(at(60), then, then);
         assert!(!takeovers.allowed(at(30)));
-        takeovers.tick(at(61), start + Duration::from_secs(61));
+        let then = start + Duration::from_secs(61);
+        takeovers.tick(at(61), then, then);
         assert!(!takeovers.allowed(at(30)));
-        takeovers.tick(at(63), start + Duration::from_secs(63));
+        let then = start + Duration::from_secs(63);
+        takeovers.tick(at(63), then, then);
         assert!(takeovers.allowed(at(30)));
     }
 }

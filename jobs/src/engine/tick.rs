@@ -232,6 +232,8 @@ impl Ticker {
         let marks = &self.slots.marks;
         let ranges = marks.ranges(&patterns).columns;
         let asked = looked.to_ask(marks.time_at(Instant::now()));
+        let looks_everywhere = looked.claimed_from.is_none();
+        let sent = Instant::now();
         let row = sqlx::query_file!(
             "src/sql/tick.sql",
             self.config.worker(),
@@ -249,7 +251,7 @@ impl Ticker {
         .fetch_one(connection)
         .await?;
         marks.heard(row.now);
-        takeovers.tick(row.now, Instant::now());
+        takeovers.tick(row.now, sent, Instant::now());
         looked.due_from = row.due_from;
         looked.claimed_from = row.claimed_from;
         let leased = row.leased_ids.unwrap_or_default().into_iter();
@@ -286,6 +288,9 @@ impl Ticker {
             end.kind = EndKind::Lost;
             end.queue = Some(Arc::from(queue));
             self.ledger.take_over(end);
+        }
+        if looks_everywhere {
+            looked.forget_leases();
         }
         looked.saw(&asked, leased.into_iter());
         Ok(row

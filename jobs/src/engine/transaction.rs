@@ -51,6 +51,8 @@ pub(super) struct Committed {
     pub(super) effects: Effects,
     /// Positions of patterns of which large jobs may be left, because the claim had become too large.
     pub(super) cut_short: Vec<usize>,
+    /// Queue and due time of jobs that were claimed and given back, because their inputs had no room.
+    given_back: Vec<(String, DateTime<Utc>)>,
     /// Where the claim looked, and what it learnt about the index.
     looked: Option<(Ranges, Vec<Found>, DateTime<Utc>)>,
 }
@@ -98,6 +100,23 @@ pub(super) async fn run(
     request: Request<'_>,
 ) -> Result<Committed, Failure> {
     let mut tx = connection.get().await?.begin().await?;
+    let done = match write(parts, &mut tx, request).await {
+        Ok(done) => done,
+        Err(failure) => {
+            // At once: a transaction that is left open, aborted or not, is one that others see.
+            let _ = tx.rollback().await;
+            return Err(failure);
+        }
+    };
+    commit(parts, tx, request, done).await
+}
+
+/// Does everything but the commit.
+async fn write(
+    parts: Parts<'_>,
+    tx: &mut PgConnection,
+    request: Request<'_>,
+) -> Result<Committed, Failure> {
     if let Some(limit) = request.statement_limit {
         let millis = limit.as_millis().to_string();
         sqlx::query_scalar!("select set_config('statement_timeout', $1, true)", millis)
@@ -105,12 +124,21 @@ pub(super) async fn run(
             .await?;
     }
     let mut done = Committed {
-        held: lock(parts.hooks, &mut tx, request.ends).await?,
+        held: lock(parts.hooks, tx, request.ends).await?,
         ..Committed::default()
     };
-    end(parts.config, &mut tx, request.ends, &mut done).await?;
-    apply(parts, &mut tx, request, &mut done).await?;
-    claim(parts, &mut tx, request, &mut done).await?;
+    end(parts.config, tx, request.ends, &mut done).await?;
+    apply(parts, tx, request, &mut done).await?;
+    claim(parts, tx, request, &mut done).await?;
+    Ok(done)
+}
+
+async fn commit(
+    parts: Parts<'_>,
+    tx: sqlx::PgTransaction<'_>,
+    request: Request<'_>,
+    mut done: Committed,
+) -> Result<Committed, Failure> {
     let ended = request.ends.len() - done.held.len();
     if ended > 0 {
         parts.hooks.probe(Moment::BeforeCommit, ended).await;
@@ -119,6 +147,9 @@ pub(super) async fn run(
         Ok(()) => {
             if let Some((ranges, found, now)) = done.looked.take() {
                 parts.slots.marks.learn(&ranges, &found, now);
+            }
+            for (queue, run_at) in done.given_back.drain(..) {
+                parts.slots.marks.cut(&queue, run_at);
             }
             if ended > 0 {
                 parts.hooks.probe(Moment::AfterCommit, ended).await;
@@ -436,9 +467,18 @@ async fn claim(
         let came = claimed.iter().filter(|job| job.line == line).count();
         asked.last = asked.last.filter(|_| came >= asked.count);
     }
+    let before: Vec<(i64, String, DateTime<Utc>)> = claimed
+        .iter()
+        .filter(|job| job.is_step())
+        .map(|job| (job.id, job.queue.clone(), job.run_at))
+        .collect();
     let count = claimed.len();
     load(parts.hooks, tx, &mut claimed, request.isolate_inputs).await?;
     if claimed.len() < count {
+        let kept: HashSet<i64> = claimed.iter().map(|job| job.id).collect();
+        let given_back = before.into_iter().filter(|(id, ..)| !kept.contains(id));
+        done.given_back
+            .extend(given_back.map(|(_, queue, run_at)| (queue, run_at)));
         let queues = done.asked.iter().map(|asked| reserved[asked.at].queue);
         done.cut_short.extend(queues);
     }

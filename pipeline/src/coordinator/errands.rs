@@ -5,6 +5,7 @@
 //! stops are not late, however many requests there are. A request that cannot be done now is put off in
 //! its row, for the whole fleet: see `take_up_v1` and `put_off_v1`.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -73,10 +74,13 @@ async fn take_up_due(
     }
     // When a request that was held may be tried again.
     let mut next: Option<Instant> = None;
+    // Requests whose own rows another transaction has locked: they stay due, and are left for the next call.
+    let mut locked: HashSet<i64> = HashSet::new();
     loop {
-        let due = sqlx::query_file_as!(Request, "src/sql/due_requests.sql", PAGE)
+        let mut due = sqlx::query_file_as!(Request, "src/sql/due_requests.sql", PAGE)
             .fetch_all(&mut *connection)
             .await?;
+        due.retain(|request| !locked.contains(&request.id));
         if due.is_empty() {
             match next.take() {
                 Some(at) if at < until => tokio::time::sleep_until(at).await,
@@ -92,9 +96,15 @@ async fn take_up_due(
                 });
                 return Ok(());
             }
-            if let Some(wait) = take_up_one(connection, &request, effects).await? {
-                let again = Instant::now() + wait;
-                next = Some(next.map_or(again, |next| next.min(again)));
+            match take_up_one(connection, &request, effects).await? {
+                Taken::Done => {}
+                Taken::Locked => {
+                    locked.insert(request.id);
+                }
+                Taken::PutOff(wait) => {
+                    let again = Instant::now() + wait;
+                    next = Some(next.map_or(again, |next| next.min(again)));
+                }
             }
         }
     }
@@ -107,13 +117,21 @@ struct Request {
     kind: String,
 }
 
-/// Takes up one request of many: if the database refuses it, the others go on. If it is held, returns for
-/// how long it was put off.
+/// What became of a request.
+enum Taken {
+    Done,
+    /// Another transaction has locked the request's row.
+    Locked,
+    /// A run that it needs is locked; it is due again after this time.
+    PutOff(Duration),
+}
+
+/// Executes one request of many: if the database refuses it, the others go on.
 async fn take_up_one(
     connection: &mut PgConnection,
     request: &Request,
     effects: &mut Effects,
-) -> Result<Option<Duration>, sqlx::Error> {
+) -> Result<Taken, sqlx::Error> {
     let taken = sqlx::query_file!("src/sql/take_up.sql", request.id, false)
         .fetch_one(&mut *connection)
         .await;
@@ -124,7 +142,11 @@ async fn take_up_one(
                 .notifications
                 .extend(news(&row.over.unwrap_or_default()));
             effects.stop.extend(row.asked.unwrap_or_default());
-            return Ok(row.wait_ms.map(millis));
+            return Ok(match row.wait_ms {
+                Some(wait) => Taken::PutOff(millis(wait)),
+                None if row.state == "held" => Taken::Locked,
+                None => Taken::Done,
+            });
         }
         Err(error) if error.as_database_error().is_some() => error,
         Err(error) => return Err(error),
@@ -142,7 +164,8 @@ async fn take_up_one(
     )
     .fetch_one(connection)
     .await?;
-    Ok(wait.filter(|_| held).map(millis))
+    let wait = wait.filter(|_| held).map(millis);
+    Ok(wait.map_or(Taken::Done, Taken::PutOff))
 }
 
 fn millis(wait: i64) -> Duration {

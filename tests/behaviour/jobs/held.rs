@@ -298,3 +298,101 @@ async fn waiting(connection: &mut PgConnection) -> i64 {
     .await
     .unwrap()
 }
+
+/// An end that the database answers with an error of no class that we know keeps nobody from being claimed,
+/// also where it is the only one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lone_end_that_always_fails_stops_no_claim() {
+    with_database(async |db| {
+        sql(
+            db,
+            "create function corrupt() returns trigger language plpgsql
+             as $$ begin raise exception 'no such page' using errcode = 'XX001'; end $$;
+             create trigger corrupt before update on pipeline.jobs for each row
+             when (new.status = 'succeeded' and new.args ->> 'name' = 'bad')
+             execute function corrupt();",
+        )
+        .await;
+        let worker = Running::start(db, |worker| worker.queue("default", 1));
+        let bad = client(db)
+            .enqueue(Do::new("bad", What::Succeed))
+            .await
+            .unwrap()
+            .id;
+        worker.log.says("bad 1").await;
+        others_go_on(db, 3).await;
+        sql(db, "drop trigger corrupt on pipeline.jobs").await;
+        assert_eq!(ended(db, bad).await.attempt, 1);
+        worker.stop().await;
+    })
+    .await;
+}
+
+/// A worker that is alone takes its own lapsed attempts over when their leases have run out.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lone_worker_takes_its_own_lapsed_attempt_over() {
+    with_database(async |db| {
+        let worker = Running::start(db, |worker| worker.queue("default", 1));
+        let new = NewJob::new(&Do::new("a", What::AtGate)).lease(Duration::from_secs(1));
+        let id = client(db).enqueue(new).await.unwrap().id;
+        worker.log.says("a 1").await;
+        let held = hold(db, JOB, id).await;
+        // Nobody can renew the lease of a row that is locked: the job is stopped in time.
+        worker.log.says("a dropped").await;
+        held.rollback().await.unwrap();
+        worker.log.says("a 2").await;
+        worker.gate.let_through(1);
+        assert_eq!(ended(db, id).await.attempt, 2);
+        worker.stop().await;
+    })
+    .await;
+}
+
+/// A row that somebody spoiled by hand ends no worker.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_never_ends_ends_no_worker() {
+    with_database(async |db| {
+        let id = client(db)
+            .enqueue(Do::new("a", What::Succeed))
+            .await
+            .unwrap()
+            .id;
+        sqlx::query(
+            "update pipeline.jobs set status = 'running', token = 7, worker = 99, attempt = 1,
+                    claimed_at = pipeline.now(), lease_until = 'infinity' where id = $1",
+        )
+        .bind(id)
+        .execute(db.pool())
+        .await
+        .unwrap();
+        let worker = Running::start(db, |worker| worker.queue("default", 1));
+        others_go_on(db, 3).await;
+        worker.stop().await;
+    })
+    .await;
+}
+
+/// Tens of thousands of known tokens do not make a reconnect slow: the plan joins them by hash.
+#[tokio::test]
+async fn unknown_claims_are_found_by_a_hash_join() {
+    with_database(async |db| {
+        let plan: Vec<String> = sqlx::query_scalar(
+            "explain select count(*) from pipeline.jobs j
+             where j.status = 'running' and j.worker = 1 and not exists (
+                 select from unnest(array(select generate_series(1, 50000))::bigint[]) as known (token)
+                 where known.token = j.token)",
+        )
+        .fetch_all(&mut *{
+            let mut connection = db.pool().acquire().await.unwrap();
+            sqlx::raw_sql("set enable_nestloop to off; set enable_seqscan to off")
+                .execute(&mut *connection)
+                .await
+                .unwrap();
+            connection
+        })
+        .await
+        .unwrap();
+        assert!(plan.iter().any(|line| line.contains("Hash")), "{plan:#?}");
+    })
+    .await;
+}
