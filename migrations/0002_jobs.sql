@@ -1,35 +1,35 @@
--- The queue. A row is a delivery: narrow, because every byte of it is written several times; gone
--- when it has succeeded, unless the worker was told to keep it.
+-- The queue. A row is one job. Rows are narrow, because Postgres writes each byte several times, and are
+-- deleted when the job has succeeded, unless the worker is configured to keep succeeded jobs.
 
 create type pipeline.job_status as enum
     ('later', 'ready', 'running', 'succeeded', 'failed', 'discarded');
 
--- Odd numbers. The even ones are the steps of runs: each has the id that its run and its place there
--- give it, see step_id.
+-- Ids of jobs: odd numbers. Steps of runs have even ids, computed from the run's id and the step's number:
+-- see step_id.
 create sequence pipeline.ids increment by 2;
 
 create table pipeline.jobs (
     id            bigint              primary key,
-    token         bigint,                          -- the attempt that runs, if one does; random
-    run_at        timestamptz         not null,    -- not before
+    token         bigint,                          -- of the running attempt, random; null: none runs
+    run_at        timestamptz         not null,    -- the job must not run before this time
     created_at    timestamptz         not null,
-    claimed_at    timestamptz,                     -- when the attempt that runs, or ran last, was claimed
-    lease_until   timestamptz,                     -- while it runs
+    claimed_at    timestamptz,                     -- when the running or last attempt was claimed
+    lease_until   timestamptz,                     -- the end of the lease, while an attempt runs
     ended_at      timestamptz,
-    unknown_since timestamptz,                     -- since when nobody who took it has known its type
+    unknown_since timestamptz,                     -- since when no worker that claimed it knew its type
     batch         bigint,
-    worker        bigint,                          -- who has it, or had it last
+    worker        bigint,                          -- the worker of the running or last attempt
     lease_ms      integer             not null,
     bytes         integer,                         -- the size of large args as text; null: small
     status        pipeline.job_status not null,
-    attempt       smallint            not null default 0, -- how many have begun
-    attempts      smallint            not null,           -- how many may
+    attempt       smallint            not null default 0, -- the number of attempts that have begun
+    attempts      smallint            not null,           -- the maximum number of attempts
     priority      smallint            not null,
-    queue         text collate "C"    not null,    -- names that begin alike must lie side by side
+    queue         text collate "C"    not null,    -- "C": names with a common prefix are adjacent
     kind          text                not null,    -- the job type's name
-    args          json                not null,    -- as it was given: jsonb writes numbers out in full
-    input         jsonb,                           -- what it is given besides
-    options       jsonb,                           -- what one enqueueing changed: backoff, timeout
+    args          json                not null,    -- unchanged: jsonb would write numbers out in full
+    input         jsonb,                           -- input besides args
+    options       jsonb,                           -- options set at enqueue: backoff, timeout
     unique_key    text,
     error_class   text,
     error_message text,
@@ -38,7 +38,7 @@ create table pipeline.jobs (
         (status <> 'running' or lease_until is not null and claimed_at is not null),
     constraint ended_has_time check
         ((status in ('succeeded', 'failed', 'discarded')) = (ended_at is not null)),
-    -- What no claim could take would stop the queue behind it.
+    -- A waiting row that no claim can take would block the rows behind it.
     constraint waiting_has_attempts check
         (status not in ('later', 'ready') or (0 <= attempt and attempt < attempts)),
     constraint run_at_is_a_time check (isfinite(run_at) and run_at < '262143-01-01 00:00:00+00')
@@ -51,19 +51,20 @@ create table pipeline.jobs (
 create index jobs_ready on pipeline.jobs (queue, (- priority::integer), run_at, id)
     where status = 'ready';
 create index jobs_later on pipeline.jobs (run_at) where status = 'later';
--- By a time that a renewal does not change: renewing a lease touches no index.
+-- Indexed by claimed_at, which a renewal does not change: renewing a lease updates no index.
 create index jobs_running on pipeline.jobs (claimed_at) where status = 'running';
 create index jobs_ended on pipeline.jobs (ended_at, id) where ended_at is not null;
 create unique index jobs_unique on pipeline.jobs (kind, unique_key)
     where unique_key is not null and status in ('later', 'ready', 'running');
 
--- The size of args in memory if they are large: claims are bounded by it. Read without unpacking them.
+-- Returns the stored size of args if they are large, without decompressing them. Claims are bounded by the
+-- sum of these sizes.
 create function pipeline.large_v1(p_args json) returns integer
 language sql stable as $$
     select case when pg_column_size(p_args) > 8192 then pg_column_size(p_args) end
 $$;
 
--- Attempts that did not succeed, and why.
+-- Attempts that did not succeed, with the reason.
 create table pipeline.attempts (
     job           bigint      not null,
     token         bigint      not null,
@@ -76,7 +77,7 @@ create table pipeline.attempts (
     primary key (job, token)
 );
 
--- Jobs that finish as one.
+-- Batches: a batch finishes when all its jobs have ended.
 create table pipeline.batch_sets (
     id            bigint      primary key,
     created_at    timestamptz not null,
@@ -85,12 +86,12 @@ create table pipeline.batch_sets (
     total         integer     not null default 0,
     ended         integer     not null default 0,
     failed        integer     not null default 0,
-    callback      json,                            -- the job that is enqueued when it finishes
+    callback      json,                            -- the job that is enqueued when the batch finishes
     constraint counts_add_up check (0 <= failed and failed <= ended and ended <= total),
     constraint finishes_sealed check (finished_at is null or (sealed_at is not null and ended = total))
 );
 
--- Only queues that somebody has said something about.
+-- Settings of queues. A queue without settings has no row.
 create table pipeline.queues (
     name      text        primary key,
     paused_at timestamptz
@@ -101,17 +102,17 @@ create table pipeline.workers (
     name       text        not null,
     host       text        not null,
     pid        integer     not null,
-    queues     jsonb       not null,               -- pattern and slots of each
-    kinds      text[]      not null,               -- the job types it knows
-    versions   integer[]   not null,               -- and which version of each
-    takes_steps boolean    not null,               -- or only jobs that are no steps of runs
+    queues     jsonb       not null,               -- the pattern and slots of each queue
+    kinds      text[]      not null,               -- the job types that it knows
+    versions   integer[]   not null,               -- the version of each kind
+    takes_steps boolean    not null,               -- false: only jobs that are no steps of runs
     started_at timestamptz not null,
     seen_at    timestamptz not null,
     stopped_at timestamptz
 );
 
--- Tells workers that rows of these queues became ready whose `run_at` is p_since or later. The time is
--- rounded down to 100 ms: many calls of one transaction are then a few notifications.
+-- Notifies workers that rows of these queues with a `run_at` of p_since or later became ready. The time is
+-- rounded down to 100 ms, so that Postgres merges equal notifications of one transaction.
 create function pipeline.announce_v1(p_queues text[], p_since timestamptz) returns void
 language sql as $$
     select pg_notify('pipeline_jobs',

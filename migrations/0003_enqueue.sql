@@ -1,6 +1,7 @@
--- Enqueues jobs: as many as there are elements. Returns each one's id in order, and whether it is
--- new: one whose unique key is taken by a live job is that job. A caller with many of them calls this
--- several times, page by page, in one transaction.
+-- Enqueues one job for each array element. Returns the id of each job, and whether the job is new
+-- (`fresh`): if a live job has the unique key, its id is returned. `ord` is the position of a job with a
+-- unique key; jobs without one are returned in the order of the arrays. A caller with many jobs calls
+-- this function several times, page by page, in one transaction.
 create function pipeline.enqueue_v1(
     p_kinds text[], p_queues text[], p_priorities smallint[], p_attempts smallint[],
     p_leases integer[], p_args json[], p_options jsonb[], p_unique text[],
@@ -29,11 +30,11 @@ begin
         where key is null
         order by e.ord
     ) as plain
-    -- Ids rise with the order in which they were given.
+    -- Ids ascend in the order of the arrays.
     returning null::bigint, id, true;
 
-    -- In the order of their keys: two that enqueue the same ones wait for each other in one direction.
-    -- By their bytes, as the client sorts them before it cuts them into pages.
+    -- Sorted by key: two transactions that enqueue the same keys lock them in the same order and cannot
+    -- deadlock. Collation "C" compares bytes, as the client does when it sorts jobs into pages.
     for v_keyed in
         select e.*, coalesce(time, v_now + delay * interval '1 ms') as at
         from unnest(p_kinds, p_queues, p_priorities, p_attempts, p_leases, p_args, p_options,
@@ -67,7 +68,7 @@ begin
                 return query values (v_keyed.ord, v_id, false);
                 exit;
             end if;
-            -- It ended between the two statements: its key is free again.
+            -- The other job ended between the two statements: the key is free again.
             v_tries := v_tries + 1;
             if v_tries = 100 then
                 raise serialization_failure using message = format(

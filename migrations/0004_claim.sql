@@ -1,16 +1,16 @@
--- How many entries of the index jobs_ready this transaction has met, dead ones included.
+-- Returns how many entries of the index jobs_ready this transaction has visited, including dead ones.
 create function pipeline.visited_v1() returns bigint
 language sql stable as $$
     select pg_stat_get_xact_tuples_returned('pipeline.jobs_ready'::regclass)
 $$;
 
--- The first ready row of each pair of queue and rank, in ranges of the index jobs_ready. Walks from pair to
--- pair, not from row to row. A range lies in one queue: from a position up to a rank; or, with a
--- p_to_queue, it holds all queues from one name up to another. (Not one row comparison for each end: up
--- to Postgres 17 only the first column of a row comparison ends a scan.)
+-- Returns the first ready row of each pair of queue and rank, in the given ranges of the index jobs_ready.
+-- The scan jumps from pair to pair and does not read every row. A range lies in one queue, from a position
+-- up to a rank; or, with a p_to_queue, the range holds all queues from one name up to another. (The end of a
+-- range is not a row comparison: up to Postgres 17, only the first column of a row comparison ends a scan.)
 --   step: 1 for the first row of its range · after_queue, after_rank: the pair before this row
---   visited: index entries met on the way to this row, dead ones included
--- The last row of a range has no queue: it says what was visited behind the last ready row.
+--   visited: the number of index entries up to this row, including dead ones
+-- The last row of a range has no queue: its `visited` counts the entries behind the last ready row.
 create function pipeline.heads_v1(
     p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamptz[], p_ids bigint[],
     p_to_ranks integer[]
@@ -73,19 +73,19 @@ language sql stable as $$
     from head
 $$;
 
--- Takes up to p_limits[i] jobs for each p_patterns[i], a queue's name or a prefix followed by `*`. All
--- patterns of the worker are given, the most specific first: a queue belongs to the first that covers
--- it, and is left alone where that one has no room. Looks only into the given ranges of the index, see heads_v1: the
--- caller leaves out where it has seen nothing ready. p_lines has the line of a range that lies in the
--- queue of an exact pattern; the other ranges may hold several queues.
---   p_token: a random number; with the job's id it makes the token, which no other claim gives out, also
---            after a crash or on a server that was restored
---   p_bytes: the most that the large args of one line may add up to; one job is always taken, and what
---            is beyond stays ready
---   p_kinds: if given, only jobs whose type is like one of them
---   p_steps: without it, no steps of runs (even ids): their ends would move nothing on
--- Rows of line 0 are no jobs: they say where ready rows begin, for the caller to begin there next time,
--- and come only where the look met many dead entries.
+-- Claims up to p_limits[i] jobs for each p_patterns[i], which is a queue's name or a prefix followed by `*`.
+-- p_patterns holds all patterns of the worker, the most specific first. A queue belongs to the first pattern
+-- that matches it; if that pattern has no free slot, no job of the queue is claimed. The function scans only
+-- the given ranges of the index (see heads_v1): the caller omits stretches without ready rows. p_lines has
+-- the line of each range that lies in the queue of an exact pattern; other ranges may hold several queues.
+--   p_token: a random number. A token is this number combined with the job's id, so that no other claim has
+--            the token, even after a crash or on a restored server
+--   p_bytes: the limit for the sum of the large args of one line; the first large job is always claimed, and
+--            large jobs beyond the limit stay ready
+--   p_kinds: if not null, only jobs whose type matches one of these LIKE patterns are claimed
+--   p_steps: if false, no steps of runs (even ids) are claimed: this worker could not advance their runs
+-- Rows with line 0 are not jobs: they are positions of ready rows behind many dead entries, at which the
+-- caller's next scan starts.
 create function pipeline.claim_v1(
     p_worker bigint, p_token bigint, p_patterns text[], p_limits integer[], p_bytes bigint,
     p_kinds text[], p_steps boolean,
@@ -98,19 +98,19 @@ create function pipeline.claim_v1(
     range integer, step integer, after_queue text, after_rank integer, rank integer, visited bigint
 )
 language plpgsql
--- The plan is always the same walk along an index, whatever the statistics of the moment say.
+-- The plan is always the same index scan, independent of the current statistics.
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
 set enable_mergejoin to off set enable_material to off set enable_memoize to off
 set jit to off set plan_cache_mode to force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-    -- Fewer dead entries than this cost less than what it takes to leave them out.
+    -- Stepping over fewer dead entries than this costs less than remembering a stretch.
     c_many constant bigint := 256;
     v_now timestamptz := pipeline.now();
     v_paused text[] := (select array_agg(q.name) from pipeline.queues q where q.paused_at is not null);
     v_wild boolean := array_position(p_lines, null) is not null;
-    -- Where to pick: lines, and ranges of the index.
+    -- The ranges of the index to claim from, with their lines.
     v_lines integer[] := p_lines;
     v_queues text[] := p_queues;
     v_ranks integer[] := p_ranks;
@@ -123,7 +123,7 @@ declare
     v_taken bigint := 0;
 begin
     if v_wild then
-        -- Of several queues the highest priority comes first, then what has waited longest.
+        -- Across several queues, the highest priority comes first, then the job that has waited longest.
         for v_head in
             select h.*, (
                 select min(o.line)::integer from unnest(p_patterns) with ordinality as o (pattern, line)
@@ -187,7 +187,7 @@ begin
             lease_until = v_now + j.lease_ms * interval '1 ms'
         from picked
         where j.id = picked.id
-          -- Asked only if a large one is there.
+          -- The subquery runs only if a large job was picked.
           and (picked.bytes is null or picked.id in (
               select fits.id from (
                   select large.id, row_number() over so_far as no, sum(large.bytes) over so_far as bytes

@@ -1,11 +1,11 @@
--- Ends attempts. What each came to is in p_ends:
+-- Ends attempts. p_ends says how each attempt ended:
 --   0 succeeded  1 retry  2 fail  3 discard  4 snooze  5 hand back  6 type unknown  7 lease lost
--- Positions in the arrays come back in
---   stale   the row is gone or bears another token: nothing was changed
---   held    another transaction has locked the row: nothing was changed, send the end again
---   failed  the job failed for good; `classes`, `messages`, `kinds` and `keys` say why and what it was
--- Never waits for a lock. The caller sorts by id. A step (an even id) that succeeded keeps no row, whatever
--- p_keep says; the attempts of a step stay, because they are its history.
+-- Returns positions in the arrays:
+--   stale   the row does not exist or has another token: the end changed no row
+--   held    another transaction has locked the row: the end changed no row, send it again
+--   failed  the job failed for good; `classes` and `messages` have the error, `kinds` and `keys` the job
+-- Never waits for a lock. The caller sorts the ends by id. The row of a succeeded step (an even id) is
+-- deleted even if p_keep is set; the failed attempts of a step stay, because they are its history.
 create function pipeline.end_v1(
     p_ids bigint[], p_tokens bigint[], p_ends smallint[], p_waits bigint[],
     p_classes text[], p_messages text[], p_keep boolean, p_unknown_ms bigint,
@@ -41,7 +41,7 @@ begin
             where e.ord <> all (v_locked)
         ) as e
         left join pipeline.jobs j on j.id = e.id and j.token = e.token;
-        -- From here on only rows that are locked, by the same names; `v_locked` has their positions.
+        -- From here on, the arrays hold only the ends whose rows are locked; `v_locked` has their positions.
         select array_agg(e.id order by e.ord), array_agg(e.token order by e.ord),
                array_agg(e.kind order by e.ord), array_agg(e.wait order by e.ord),
                array_agg(e.class order by e.ord), array_agg(e.message order by e.ord),
@@ -54,7 +54,7 @@ begin
             return;
         end if;
     else
-        v_locked := null;       -- all: positions are as given
+        v_locked := null;       -- all rows are locked: positions are unchanged
     end if;
 
     if 0 = any (p_ends) then
@@ -67,7 +67,7 @@ begin
         select coalesce(array_agg(gone.ord), '{}'),
                array_agg(gone.id) filter (where gone.attempt > 1 and gone.id % 2 = 1)
         into v_ended, v_retried from gone;
-        -- A job that succeeded leaves no history of its failures behind.
+        -- The failed attempts of a succeeded job are deleted.
         if v_retried is not null then
             delete from pipeline.attempts where job = any (v_retried);
         end if;
@@ -117,7 +117,7 @@ begin
         v_ended := v_ended || v_moved;
     end if;
 
-    -- A lease that was renewed after all is not lost, and an end that was given twice is written once.
+    -- Ends that changed no row are stale: the lease was renewed meanwhile, or the end was given twice.
     if cardinality(v_ended) < cardinality(p_ids) then
         select stale || array_agg(coalesce(v_locked[e.ord], e.ord)) into stale
         from generate_series(1, cardinality(p_ids)) as e (ord)
@@ -125,7 +125,7 @@ begin
     end if;
 end $$;
 
--- Returns what a job's row becomes when an attempt ends in this way.
+-- Returns the new state of a job's row after an attempt that ended as p_end says.
 create function pipeline.next_state_v1(
     p_end smallint, p_wait bigint, p_class text, p_message text, p_id bigint,
     p_now timestamptz, p_unknown_ms bigint,
@@ -172,7 +172,7 @@ begin
                               v_known,
                               case when p_id % 2 = 0 then 'reopen the run' else 'retry the job' end);
         else
-            -- The longer no worker knows the type, the more rarely the job is tried.
+            -- The longer no worker has known the type, the longer the pause before the next attempt.
             wait := least(greatest(extract(epoch from p_now - v_job.since) * 500, 250), 30000);
             status := 'later';
         end if;

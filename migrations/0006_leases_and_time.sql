@@ -1,5 +1,5 @@
--- Renews leases. `lost` are the tokens that no row bears any more; `held` those whose row somebody
--- else holds at this moment: they are left for the next time.
+-- Renews leases. `lost` are the tokens that no row has any more; `held` are the tokens whose row another
+-- transaction holds: their leases were not renewed, and the caller tries again.
 create function pipeline.renew_v1(
     p_ids bigint[], p_tokens bigint[], out lost bigint[], out held bigint[]
 )
@@ -32,16 +32,17 @@ begin
     end if;
 end $$;
 
--- What time brings: jobs that are due become ready; leases that ran out are reported. The caller says
--- where to begin, so that no look goes through dead index entries again; null looks everywhere.
---   p_due_from, due_from: due jobs before this time were looked for already
---   p_claimed_from, claimed_from: of attempts claimed before this time, only those in p_leased are
---                                 looked at: they are known to run, and their lease may have run out
---   p_queues and those after it: the ranges of the index in which work is looked for, see heads_v1
---   leased_ids, leased_until: attempts that run, for the caller to ask about again after that time
---   due_ms: until the next job is due; 0 if more are due than one call moves
+-- Moves due jobs to `ready`, and reports expired leases. The caller says where the scans start, so that they
+-- do not step over dead index entries again; null scans everything.
+--   p_due_from, due_from: the `run_at` at which the scan for due jobs starts; earlier ticks scanned before it
+--   p_claimed_from, claimed_from: the claim time at which the scan for leases starts; of older attempts, only
+--                                 those in p_leased are read: they ran at the last tick, and their leases
+--                                 may have expired
+--   p_queues to p_to_ranks: the ranges of the index to scan for ready jobs, see heads_v1
+--   leased_ids, leased_until: running attempts, about which the caller asks again after that time
+--   due_ms: the time until the next job is due; 0 if more jobs are due than one call moves
 --   due_queues, due_since: the queues in which jobs became ready, and the earliest `run_at` in each
---   ready: whether there is something to claim
+--   ready: whether there are jobs to claim
 create function pipeline.tick_v1(
     p_worker bigint, p_steps boolean, p_due_from timestamptz, p_claimed_from timestamptz,
     p_leased bigint[],
@@ -59,10 +60,11 @@ set enable_mergejoin to off set enable_material to off set enable_memoize to off
 set jit to off set plan_cache_mode to force_generic_plan
 as $$
 declare
-    -- The most jobs that one call moves.
+    -- The maximum number of jobs that one call moves.
     c_page constant integer := 5000;
-    -- A transaction may commit so much later than it enqueued for a later time, or claimed; what
-    -- commits later still is found when the caller looks everywhere. Also where the clock was set back.
+    -- The next scan starts at least this far back, because a transaction commits later than it enqueues or
+    -- claims. Rows that are committed even later, or after the clock was set back, are found when the caller
+    -- scans everything.
     v_seen timestamptz := pipeline.now() - interval '2 s';
     v_due_from timestamptz := least(coalesce(p_due_from, '-infinity'), v_seen);
     v_claimed_from timestamptz := least(coalesce(p_claimed_from, '-infinity'), v_seen);
@@ -87,9 +89,9 @@ begin
     select j.run_at into v_next from pipeline.jobs j
     where j.status = 'later' and j.run_at >= v_due_from
     order by j.run_at limit 1;
-    -- What is due and still there is held by others, or more than a page.
+    -- Due rows that are left are held by other transactions, or exceed the page.
     due_from := greatest(v_due_from, least(v_next, v_seen));
-    -- Who holds jobs that are due will move them, or the next poll does.
+    -- Due rows that another tick holds are moved by that tick, or by the next poll.
     due_ms := case when v_moved = c_page and v_next <= now then 0
                    else ceil(extract(epoch from v_next - now) * 1000) end;
 
@@ -128,9 +130,9 @@ begin
     where w.id = p_worker and w.seen_at < now - interval '5 s';
 end $$;
 
--- Looks where nothing ready was seen: in each pair of p_queues and p_ranks between two times, the latter
--- with an id, and in ranges as heads_v1 has them. Says of each the first ready row, if there is one, and
--- how many entries there were, dead ones included. The ranges are counted on from the pairs.
+-- Scans stretches in which no ready row was seen: in each pair of p_queues and p_ranks from a time up to a
+-- time and id, and in ranges as in heads_v1. Returns for each part the first ready row, if there is one, and
+-- the number of visited entries, including dead ones. `part` numbers the pairs first, then the ranges.
 create function pipeline.sweep_v1(
     p_queues text[], p_ranks integer[], p_times timestamptz[], p_to_times timestamptz[], p_to_ids bigint[],
     p_range_queues text[], p_range_to_queues text[], p_range_ranks integer[],
@@ -211,8 +213,8 @@ begin
     into disown_v1.count, queues, since from back;
 end $$;
 
--- Gives claimed jobs back at once, as if they had not been claimed. For the transaction that claimed
--- them, and only for it: nobody else can have heard of the tokens. Returns how many.
+-- Undoes claims: the jobs become ready again without losing an attempt. Must be called in the transaction
+-- that claimed the jobs, before any worker knows the tokens. Returns the number of jobs.
 create function pipeline.unclaim_v1(p_ids bigint[], p_tokens bigint[]) returns bigint
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off

@@ -1,5 +1,5 @@
--- Counts ends in their batches, whose rows the caller has locked, and enqueues the callback of each
--- that is finished by it. Returns the queues that got one.
+-- Counts ended jobs in their batches, whose rows the caller has locked, and enqueues the callback of each
+-- batch that finishes. Returns the queues of the callbacks.
 create function pipeline.settle_batches_v1(p_batches bigint[], p_ended integer[], p_failed integer[])
 returns text[]
 language plpgsql as $$
@@ -11,8 +11,8 @@ begin
     return pipeline.finish_batches_v1(p_batches);
 end $$;
 
--- More jobs in a batch whose row the caller has locked, and perhaps the last ones. Returns the queues
--- that a callback went to.
+-- Adds p_count jobs to a batch whose row the caller has locked, and seals the batch with p_seal. Returns the
+-- queue of the callback if the batch finishes.
 create function pipeline.fill_batch_v1(p_batch bigint, p_count integer, p_seal boolean) returns text[]
 language plpgsql as $$
 begin

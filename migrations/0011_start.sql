@@ -1,17 +1,17 @@
--- Starts runs of one graph: the runs, their steps and the jobs of the first ones appear together.
+-- Starts runs of one graph: inserts the runs, their steps, and the jobs of the first steps in one transaction.
 --
--- p_steps holds the params of the steps of all runs, end to end; those that are left out at the end are
--- inserted with start_steps_v1 in the same transaction. p_pending says which of the runs wait in a chain,
--- whose edges the caller inserts. Returns for each run its id and what became of it:
---   new    it was started by this call
---   sent   it was started by an earlier call with the same nonce, whose answer was lost
---   same   its key leads to a run with the same params
---   other  its key leads to a run with other params
---   taken  its id is that of another run: nothing was written for any of the runs; take other ids
--- Returns nothing at all where no graph has this id and this fingerprint.
+-- p_steps holds the params of the steps of all runs, one run after the other. Steps that are missing at the
+-- end are inserted with start_steps_v1 in the same transaction. p_pending says which runs wait in a chain; the
+-- caller inserts the edges of the chain. Returns the id of each run and an outcome:
+--   new    this call started the run
+--   sent   an earlier call with the same nonce, whose answer was lost, started the run
+--   same   a run with this key and the same params exists
+--   other  a run with this key and other params exists
+--   taken  another run has the id: no run was written; the caller takes other ids
+-- Returns no rows if no graph has this id and this fingerprint.
 --
--- Ids and the id of the graph are what a client remembers. After a failover or a restore they may be those
--- of others, so the nonce and the fingerprint decide.
+-- The run ids and the graph's id come from the client's memory. After a failover or a restore, the database may
+-- have given them to other rows; the nonce and the fingerprint detect that.
 create function pipeline.start_v1(
     p_graph bigint, p_fingerprint bytea, p_ids bigint[], p_nonces bigint[], p_history smallint[],
     p_params json[], p_callbacks json[], p_hashes bytea[], p_keys text[], p_actors text[], p_tags json[],
@@ -25,8 +25,8 @@ as $$
 declare
     v_now timestamptz := pipeline.now();
     v_graph pipeline.graphs;
-    v_new bigint[];             -- the ids of the runs that were inserted
-    v_is_new boolean[];         -- of each run
+    v_new bigint[];             -- the ids of the inserted runs
+    v_is_new boolean[];         -- for each run, whether it was inserted
     v_unkeyed bigint;
     v_keyed record;
     v_there record;
@@ -37,8 +37,8 @@ begin
     if not found then
         return;
     end if;
-    -- The end of the run reads single elements of these, which cannot be done with all that is json.
-    -- Clients check that; this refuses a start whose run could never end.
+    -- When the run ends, fire_v1 reads single elements of these arrays, which fails for some valid json values.
+    -- Clients check the callbacks; this check refuses a run that could never end.
     perform from unnest(p_callbacks) as c (params)
     where c.params is not null and jsonb_typeof(c.params::jsonb) <> 'array';
 
@@ -71,7 +71,7 @@ begin
             return;
         end if;
     end if;
-    -- All, or none where they were sent before: then nobody goes through the list.
+    -- Usually all runs without a key are new, or none of them: then no id is searched in the list.
     select array_agg(r.key is null and (v_new <> '{}')
                      and (cardinality(v_new) = v_unkeyed or r.id = any (v_new)) order by r.ord)
     into v_is_new
@@ -81,8 +81,8 @@ begin
     from unnest(p_ids, p_keys, v_is_new) with ordinality as r (id, key, is_new, ord)
     where r.key is null;
 
-    -- In the order of their keys: two that start the same ones wait for each other in one direction. By
-    -- their bytes, as the client sorts them before it cuts them into pages.
+    -- Sorted by key: two transactions that start runs with the same keys lock them in the same order and
+    -- cannot deadlock. Keys compare by their bytes, as the client does when it sorts runs into pages.
     for v_keyed in
         select r.*
         from unnest(p_ids, p_nonces, p_history, p_params, p_callbacks, p_hashes, p_keys, p_actors,
@@ -128,7 +128,7 @@ begin
                 return query values (v_keyed.ord, v_keyed.id, 'taken');
                 return;
             end if;
-            -- It was deleted between the statements: its key, or its id, is free again.
+            -- The other run was deleted between the statements: the key, or the id, is free again.
             v_tries := v_tries + 1;
             if v_tries = 100 then
                 raise serialization_failure using message = format(
@@ -182,7 +182,7 @@ begin
     );
 end $$;
 
--- Inserts more steps of a run that start_v1 has inserted in this transaction: those from number p_from on.
+-- Inserts further steps, from number p_from on, of a run that start_v1 has inserted in this transaction.
 create function pipeline.start_steps_v1(p_run bigint, p_from integer, p_steps json[]) returns void
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set jit to off
@@ -205,8 +205,8 @@ begin
     ) as n;
 end $$;
 
--- Starts a new run of the graph that another run has, with the same params. Returns its id and what became
--- of it, as start_v1 does; nothing where the other run is not there.
+-- Starts a new run with the graph and the params of run p_run. Returns the new run's id and an outcome, as
+-- start_v1 does; no row if p_run does not exist.
 create function pipeline.rerun_v1(p_run bigint, p_id bigint, p_nonce bigint)
 returns table (id bigint, outcome text)
 language plpgsql
@@ -228,7 +228,7 @@ begin
         return;
     end if;
     if outcome = 'new' then
-        -- Row by row, however large their params are together.
+        -- Copied row by row, because the params of all steps together may be too large for one array.
         insert into pipeline.steps (run, no, waits, status, enqueued_at, params)
         select p_id, s.no, n.waits,
                case when n.waits = 0 then 'enqueued' else 'pending' end::pipeline.step_status,

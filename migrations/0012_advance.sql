@@ -1,6 +1,6 @@
--- Locks the runs that an advance needs, in the order of their ids, and never waits. `held` are runs that
--- exist and were not locked: another transaction holds them, or a request is to have its turn. Their ends
--- are deferred. A run in neither list does not exist.
+-- Locks the runs that an advance needs, in the order of their ids, without waiting. `held` are runs that exist
+-- and were not locked: another transaction holds them, or a request has its turn. The caller defers the ends of
+-- held runs. A run in neither list does not exist.
 create function pipeline.lock_for_advance_v1(
     p_runs bigint[], out locked bigint[], out held bigint[]
 )
@@ -12,7 +12,7 @@ declare
     v_now timestamptz := pipeline.now();
     v_wanted bigint[] := p_runs;
 begin
-    -- Looked up before the lock: a run that is left alone must not be locked for a moment either.
+    -- Read before the lock: a run whose request has its turn must not be locked, not even briefly.
     select coalesce(array_agg(distinct q.run), '{}') into held
     from pipeline.requests q where q.run = any (p_runs) and q.turn_until > v_now;
     if held <> '{}' then
@@ -29,49 +29,51 @@ begin
     end if;
 end $$;
 
--- Moves runs on. The caller has locked them by a statement of its own, and has ended the attempts.
+-- Advances runs. The caller has locked the runs in an earlier statement, and has ended the attempts.
 --
 -- No statement waits for a lock: every row of `runs` and `steps` that is written belongs to a run that this
 -- transaction has locked, the queue rows that are deleted were locked when their attempts were ended, and
 -- chained runs are locked with SKIP LOCKED. If one of those is held, PB001 is raised (settle_chains_v1).
 --
--- What an end means for what comes after a step is a number:
+-- The effect of a step's end on its downstream steps is a code:
 --   0 succeeded  1 halted  2 skipped_by_branch  3 failed, ignored  4 failed  5 skipped  6 cancelled
 -- An edge is satisfied up to 3 and broken from 4 on; a failure edge is taken at 3 and 4.
 --
--- p_came: 0 succeeded, 1 failed for good, 2 succeeded after cx.halt(), 3 the last worker was lost;
--- and of those that may be tried again: 4 after an error, 5 after a stop, a snooze, a lost worker.
--- Rule 18: in a run that is being cancelled 3 and 5 are `cancelled`, 4 is `failed`; else 3 is `failed`,
--- and what may be tried again is left alone.
--- The worker's offer: free slots for each of its patterns, the most specific first, the lowest priority
--- it starts at once, and the job types it knows.
+-- p_came is the outcome of each attempt: 0 succeeded, 1 failed for good, 2 succeeded after cx.halt(), 3 the
+-- last attempt lost its worker; of attempts that may be retried: 4 after an error, 5 after a stop, a snooze or
+-- a lost worker.
+-- Rule 18: in a run that is being cancelled, 3 and 5 become `cancelled`, and 4 becomes `failed`. In other runs, 3
+-- becomes `failed`, and the steps of 4 and 5 do not change.
+-- The worker's offer: p_patterns are its patterns, the most specific first, with the free slots of each
+-- (p_free) and the lowest priority that starts at once (p_floors); p_kinds are the job types that it knows.
 create function pipeline.advance_v1(
     p_ids bigint[], p_tokens bigint[], p_attempts smallint[], p_came smallint[], p_ran integer[],
     p_outputs json[], p_classes text[], p_messages text[],
     p_worker bigint, p_patterns text[], p_free integer[], p_floors smallint[], p_kinds text[],
-    out queues text[],          -- that got work
-    out started bigint[],       -- what this worker has to run now
-    out tokens bigint[],        -- of these
+    out queues text[],          -- that received jobs
+    out started bigint[],       -- jobs that this worker starts now
+    out tokens bigint[],        -- the tokens of `started`
     out over bigint[]           -- runs that have ended
 )
 language plpgsql
--- The plan is always a walk along primary keys from what has ended, whatever the statistics say; also
--- in what is called from here; and it is made once: for a few ends, making it costs more than they
--- do. `offset 0` keeps a lookup whole, and `ctid` finds what it has found.
+-- The plan always looks rows up by primary key, starting at the ended steps, independent of the statistics;
+-- this holds for the called functions too. The plan is made once: for a few ends, planning costs more than
+-- the execution. `offset 0` keeps the planner from flattening a lookup, and `ctid` identifies the row that
+-- the lookup found. See decision 9.
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
 set enable_mergejoin to off set enable_memoize to off set jit to off
 set plan_cache_mode to force_generic_plan
 as $$
 declare
     v_now timestamptz := pipeline.now();
-    -- What has ended, and what comes after it is not yet decided.
+    -- Steps that have ended and whose downstream steps are not decided yet.
     v_run bigint[];
     v_no integer[];
     v_graph bigint[];
     v_code smallint[];
-    v_arm integer[];            -- of a branch: the arm it chose, -1 if none; null for other steps
-    v_halting boolean[];        -- it failed under Halt
-    v_attempt smallint[];       -- the one that ended it; none for what did not end by itself
+    v_arm integer[];            -- the arm that a branch chose, -1 for none; null for other steps
+    v_halting boolean[];        -- whether the step failed with strategy Halt
+    v_attempt smallint[];       -- the attempt that ended the step; null if no attempt did
     v_halted bigint[];
     v_next record;
     v_finished record;
@@ -83,12 +85,12 @@ begin
                           when e.drain = 'deadline' then 'deadline'
                           else 'cancelled' end,
             token = e.token, attempt = e.attempt, ended_at = v_now,
-            -- The process counts from before its claim was sent. No step starts before it was enqueued.
+            -- The worker measures from before its claim was sent, which may be before the step was enqueued.
             ran_ms = case when e.ran is not null then
                 least(e.ran, greatest(floor(extract(epoch from v_now - s.enqueued_at) * 1000), 0))::integer
             end,
             output = case when e.status in ('succeeded', 'halted') then e.output end,
-            -- Four bytes say how long it is.
+            -- Four bytes of the stored size are its header.
             output_bytes = case when e.status in ('succeeded', 'halted')
                                      and pg_column_size(e.output) > 4096
                                 then pg_column_size(e.output) - 4 end,
@@ -141,8 +143,8 @@ begin
     into v_run, v_no, v_graph, v_code, v_arm, v_halting, v_attempt
     from ended;
 
-    -- Deliveries that are over, and those that would be tried again of a step that has ended. A step that
-    -- was stopped keeps the error of the attempt before it, which its queue row still has.
+    -- Delete the queue rows of ended steps, including rows that would be retried. A step that was stopped
+    -- takes the error of its previous attempt from the queue row.
     if 1 = any (p_came) or 3 <= any (p_came) then
         with gone as (
             delete from pipeline.jobs j
@@ -162,8 +164,8 @@ begin
           and s.status = 'cancelled' and s.error_class is null;
     end if;
 
-    -- Rules 13 and 14. Of several ends of one run those that halt it come first: that is one of the
-    -- orders in which they may have come.
+    -- Rules 13 and 14. If several steps of a run have ended, the ends that halt the run come first: that is one
+    -- of the possible orders.
     if true = any (v_halting) or 1 = any (v_code) then
         with halt as (
             select e.run, e.graph, bool_or(e.code = 1) as early,
@@ -207,8 +209,8 @@ begin
     over := v_finished.over;
 end $$;
 
--- From what has ended to what comes after it, until nothing more is decided. All are the steps that
--- have ended, those given included; go are those that can start.
+-- Decides the steps downstream of ended steps, level by level, until no further step is decided. `all_*` are
+-- all ended steps, including the given ones; `go_*` are the steps that can start.
 create function pipeline.spread_v1(
     p_run bigint[], p_no integer[], p_graph bigint[], p_code smallint[], p_arm integer[],
     out all_run bigint[], out all_no integer[], out all_code smallint[],
@@ -222,10 +224,10 @@ declare
     v_graph bigint[] := p_graph;
     v_code smallint[] := p_code;
     v_arm integer[] := p_arm;
-    v_any boolean := false;     -- some can start by the first upstream that succeeded
+    v_any boolean := false;     -- whether some steps start after any one upstream step
     v_next record;
-    -- What the last levels came to. Each level copies what it is appended to, so a long line of steps would
-    -- cost the square of its length: these are kept short and appended to the whole from time to time.
+    -- The results of the last levels. Appending copies an array, so that a long line of steps would take
+    -- quadratic time: these arrays stay short, and are appended to the full result when they reach c_short.
     c_short constant integer := 256;
     v_all_run bigint[] := '{}';
     v_all_no integer[] := '{}';
@@ -241,7 +243,7 @@ begin
     go_no := '{}';
     go_graph := '{}';
     while v_run <> '{}' loop
-        -- Arms that were not chosen.
+        -- Skip the arms that were not chosen.
         if num_nonnulls(variadic v_arm) > 0 then
             with left_out as (
                 update pipeline.steps s
@@ -269,7 +271,7 @@ begin
             v_all_code := '{}';
         end if;
 
-        -- The edges that lead away from what has ended; what has no open one left is decided.
+        -- Follow the edges from the ended steps; a step without an open edge is decided.
         with touched as (
             select e.run, e.graph, d.down as no, count(*)::integer as count,
                    bit_or(case
@@ -353,7 +355,7 @@ begin
         v_code := v_next.code;
         v_arm := v_next.arm;
         if v_next.merged then
-            -- What the chosen arm returned.
+            -- A merge returns the output of the chosen arm.
             update pipeline.steps s set output = value.output, output_bytes = value.output_bytes
             from unnest(v_run, v_no, v_graph, v_code) as e (run, no, graph, code)
             join pipeline.nodes n on n.graph = e.graph and n.no = e.no and n.kind = 'merge'
@@ -370,8 +372,8 @@ begin
     go_graph := go_graph || v_go_graph;
 
     if v_any then
-        -- Which came first within one advance nobody knows: the first in the order of the edges, of all
-        -- that have succeeded by now.
+        -- The order of ends within one advance is unknown: the cause is the first upstream step, in the order
+        -- of the edges, that has succeeded.
         update pipeline.steps s set cause = first.up
         from unnest(go_run, go_no, go_graph) as e (run, no, graph)
         join pipeline.nodes n on n.graph = e.graph and n.no = e.no and n.is_any
@@ -386,9 +388,10 @@ begin
     end if;
 end $$;
 
--- Enqueues steps. What the worker has offered a slot for starts there at once, as if claimed. The most
--- specific of the worker's patterns takes a queue, and only that one: its name, else the longest prefix.
--- p_patterns holds also those without a free slot, so that a full line does not spill into a wider one.
+-- Enqueues steps. A step for which the worker offers a slot is handed over: it starts there at once, as if
+-- claimed. A queue belongs only to the worker's most specific matching pattern: its exact name, else the longest
+-- prefix. p_patterns includes patterns without a free slot, so that their queues do not use the slots of a
+-- less specific pattern.
 create function pipeline.enqueue_steps_v1(
     p_runs bigint[], p_nos integer[], p_graphs bigint[],
     p_worker bigint, p_patterns text[], p_free integer[], p_floors smallint[], p_kinds text[],
@@ -428,7 +431,7 @@ begin
         select p.id,
                case when p.here then 'running' when p.delay_ms > 0 then 'later' else 'ready'
                end::pipeline.job_status,
-               -- Random: never given out before, not even before a crash.
+               -- Random, so that no token is used twice, even after a crash.
                case when p.here then (random() * 9e18)::bigint end,
                p.here::integer,
                case when p.here then p_worker end,
@@ -445,8 +448,8 @@ begin
     into queues, started, tokens from put;
 end $$;
 
--- Counts ended steps in their runs, writes the events, and ends the runs that have no live step left;
--- p_also are runs to be looked at in any case. Returns those that have ended.
+-- Counts ended steps in their runs, writes the events, and ends the runs that have no live step left. p_also
+-- are runs to check even if none of their steps has ended. Returns the runs that have ended.
 create function pipeline.count_ends_v1(
     p_runs bigint[], p_nos integer[], p_codes smallint[], p_attempts smallint[],
     p_go_runs bigint[], p_go_nos integer[], p_halted bigint[], p_also bigint[]
@@ -457,7 +460,7 @@ declare
     v_over bigint[];
 begin
     with counted as (
-        -- What has ended comes before what has started: that is how the events are numbered.
+        -- Events of ended steps are numbered before events of started steps.
         select e.run, coalesce(e.run = any (p_halted), false) as halts,
                count(*) filter (where e.part = 1)::integer as ended,
                count(*) filter (where e.part = 2)::integer as started,
@@ -520,7 +523,7 @@ begin
     return v_over;
 end $$;
 
--- Rule 9: what a run comes to whose last step has ended.
+-- Rule 9: returns the final status of a run whose last step has ended.
 create function pipeline.final_status_v1(
     p_run bigint, p_graph bigint, p_status pipeline.run_status, p_halt boolean,
     p_drain pipeline.drain

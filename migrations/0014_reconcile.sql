@@ -1,33 +1,34 @@
--- What only outside hands can cause: a queue row that somebody has deleted or spoiled, a count that was
--- changed. An advance writes steps, their queue rows and their run in one transaction, so every
--- snapshot has them agree; where they do not, nobody would ever come, and the run would stand for ever.
+-- The reconciler repairs rows that were changed outside the pipeline: a queue row that was deleted or changed, a
+-- wrong count. An advance writes steps, their queue rows and their run in one transaction, so they agree in
+-- every snapshot. If they disagree, no worker would ever continue the run, and the run would never end.
 
--- One row: who looks holds it, and what was found stays in it. In normal life `found` is 0.
+-- The state of the reconciler, in one row. A pass locks the row. `found` counts the problems; it is normally 0.
 create table pipeline.reconciler (
     only_one  boolean             primary key default true check (only_one),
     next_at   timestamptz         not null default '-infinity',
-    -- The last run that was looked at, as runs_by_status has it.
+    -- The last run that was checked, in the order of the index runs_by_status.
     at_status pipeline.run_status not null default 'pending',
     at_time   timestamptz         not null default '-infinity',
     at_run    bigint              not null default 0,
-    -- A large run is looked at in parts: which one, and the step from which on it is still to be done.
+    -- The large run that is being checked in parts, and the first step that is not checked yet.
     part_run  bigint,
     part_from integer             not null default 0,
     acted_at  timestamptz,
     found_at  timestamptz,
-    worker    bigint,                          -- that acted last
+    worker    bigint,                          -- the worker of the last pass
     passes    bigint              not null default 0,
     checked   bigint              not null default 0, -- runs
     found     bigint              not null default 0
 );
 insert into pipeline.reconciler default values;
 
--- What is wrong with live runs, as one snapshot has them. Of each run it looks at the steps from p_first to
--- p_last, and at the run itself where p_is_end says that these are its last.
--- Of a run: `live` its count, `over` nothing is live and it has not ended, `forgotten` all before it has
--- ended and it waits. Of a step: `lost` and `spoiled` its queue row, `undecided` all before it has ended and
--- it waits, `waits` its count. `fact` is the count as the rows have it. Every lookup is kept whole by
--- `offset 0`: a step is read once, however many there are.
+-- Returns the problems of live runs in one snapshot. Checks the steps of each run from p_first to p_last, and the
+-- run itself if p_is_end says that p_last is the last step.
+-- Problems of a run: `live` its count of live steps is wrong, `over` no step is live and the run has not ended,
+-- `forgotten` all runs before it have ended and it still waits. Problems of a step: `lost` its queue row does not
+-- exist, `spoiled` its queue row was changed, `undecided` all upstream steps have ended and it still waits,
+-- `waits` its count of open edges is wrong. `fact` is the correct count. `offset 0` keeps every lookup by key:
+-- each step is read once, however many steps there are.
 create function pipeline.run_problems_v1(
     p_runs bigint[], p_first integer[], p_last integer[], p_is_end boolean[]
 ) returns table (
@@ -115,7 +116,7 @@ as $$
       and not exists (select from pipeline.requests q where q.run = r.id)
 $$;
 
--- Those of these runs that are not as they must be.
+-- Returns those of these runs that have problems.
 create function pipeline.suspects_v1(
     p_runs bigint[], p_first integer[], p_last integer[], p_is_end boolean[]
 ) returns bigint[]
@@ -128,10 +129,10 @@ begin
             from pipeline.run_problems_v1(p_runs, p_first, p_last, p_is_end) as p);
 end $$;
 
--- Sets right what is still wrong with a run once it is locked. One that somebody else holds is moving: it
--- is left for the next time. What nobody can run any more has failed, and what follows from that is
--- advance_v1's to say. One run in a transaction, and nothing is waited for: a queue row that somebody
--- holds is left for the next time too.
+-- Repairs the problems that a run still has once it is locked. A run that another transaction holds is in
+-- progress, and is left for the next pass. A step that no worker can run any more fails, and advance_v1 decides
+-- what follows. Each call repairs one run in its own transaction and never waits for a lock: a queue row that
+-- another transaction holds is left for the next pass too.
 create function pipeline.mend_run_v1(
     p_run bigint, p_worker bigint, p_first integer, p_last integer, p_is_end boolean,
     out problems text[], out queues text[], out over bigint[]
@@ -215,7 +216,7 @@ begin
             p_worker, '{}', '{}', '{}', '{}') as a;
     elsif exists (select from pipeline.runs r where r.id = p_run and r.status <> 'pending'
                   and problems <> '{}') then
-        -- If nothing is live, it is over; one that waits in its chain is that chain's to end.
+        -- A run without a live step ends here, unless it waits in a chain: settle_run_v1 decides about that.
         select f.queues, f.over into queues, over
         from pipeline.finish_v1('{}', '{}', '{}', '{}', '{}', '{}', '{}', null, array[p_run], p_worker, '{}', '{}',
                                 '{}', '{}') as f;
@@ -231,7 +232,7 @@ as $$
     update pipeline.reconciler set found = found + p_count, found_at = pipeline.now()
 $$;
 
--- What a pending step waits for, and what it has seen, as the steps before it have it.
+-- Recomputes the counts of a pending step (open edges, and outcomes so far) from its upstream steps.
 create function pipeline.recount_waits_v1(p_run bigint, p_no integer) returns void
 language sql
 as $$
@@ -256,8 +257,8 @@ as $$
     where s.run = p_run and s.no = p_no and s.status = 'pending'
 $$;
 
--- The part of a run that comes next: from step p_first on, at most so many steps and edges that lead to
--- them, and one step at least. is_end: these are its last steps.
+-- Returns the next part of a run to check: from step p_first on, at most p_units steps and incoming edges, and
+-- at least one step. `is_end` says that the part includes the last step.
 create function pipeline.next_part_v1(
     p_graph bigint, p_first integer, p_units bigint,
     out last integer, out units bigint, out is_end boolean
@@ -281,15 +282,15 @@ begin
     is_end := not exists (select from pipeline.nodes n where n.graph = p_graph and n.no > last);
 end $$;
 
--- One pass, if it is time and nobody else is at it: says what is to be looked at next, and moves on at once.
--- The look itself is the caller's, in a transaction of its own (suspects_v1): if it takes too long or is
--- refused, the next pass looks at other runs. A pass is at most p_limit runs, and ends with the one that
--- makes it p_units steps and edges. A run that has more of them is looked at in parts, one in a pass.
+-- Begins a pass if one is due and no other worker runs one: returns the runs to check, and stores the position for
+-- the next pass. The caller checks the runs in another transaction (suspects_v1), so that the next pass checks
+-- other runs if that transaction takes too long or fails. A pass has at most p_limit runs, and ends with the run
+-- that reaches p_units steps and edges. A run with more of them is checked in parts, one part in each pass.
 create function pipeline.reconcile_v1(
     p_worker bigint, p_every_ms bigint, p_limit integer, p_units bigint,
-    out passed boolean,         -- whether this call acted
-    out checked integer,        -- runs that are looked at to their end
-    -- What is to be looked at: see run_problems_v1.
+    out passed boolean,         -- whether this call began a pass
+    out checked integer,        -- the number of runs whose check is complete
+    -- The parts to check, as parameters of run_problems_v1.
     out runs bigint[], out firsts integer[], out lasts integer[], out is_end boolean[]
 )
 language plpgsql
@@ -310,7 +311,7 @@ begin
     firsts := '{}';
     lasts := '{}';
     is_end := '{}';
-    -- One that is far ahead was set before the clock was put back, or by a worker that looks rarely.
+    -- A next_at far in the future was set before the clock was set back, or by a worker with a longer interval.
     select * into v_self from pipeline.reconciler r
     where r.next_at <= v_now or r.next_at > v_now + p_every_ms * interval '1 ms'
     for update skip locked;
@@ -356,7 +357,7 @@ begin
         v_self.part_run := runs[v_count];
         v_self.part_from := lasts[v_count] + 1;
     elsif v_left > 0 and v_count < p_limit then
-        -- After the last one, from the beginning.
+        -- After the last run, start over.
         v_self.at_status := 'pending';
         v_self.at_time := '-infinity';
         v_self.at_run := 0;

@@ -1,9 +1,9 @@
--- What follows in the transaction in which steps have ended: started work, counted ends, and for runs
--- that are over their callbacks and the runs that are chained to them. With p_locked, this transaction has
--- locked all pending runs that can be reached from them. Else they are locked here, without waiting; if
--- one is held, PB001 is raised (settle_chains_v1).
+-- Finishes the transaction in which steps have ended: enqueues the steps that can start, counts the ended steps, and
+-- for runs that have ended enqueues the callbacks and settles the chained runs. With p_locked, this transaction
+-- has already locked all pending runs that are reachable through chains. Otherwise this function locks them,
+-- without waiting; if another transaction holds one of them, PB001 is raised (settle_chains_v1).
 create function pipeline.finish_v1(
-    -- steps that have ended, what that means (see advance_v1), and the attempts that ended them
+    -- steps that have ended, the codes of their ends (see advance_v1), and the attempts that ended them
     p_runs bigint[], p_nos integer[], p_codes smallint[], p_attempts smallint[],
     p_go_runs bigint[], p_go_nos integer[], p_go_graphs bigint[],   -- steps that can start
     p_halted bigint[], p_also bigint[],
@@ -32,7 +32,7 @@ begin
     while v_over is not null loop
         queues := queues || pipeline.fire_v1(v_over);
         exit when not exists (select from pipeline.chains c where c.up = any (v_over));
-        -- Level by level: what is skipped is an upstream that ended otherwise.
+        -- Level by level: a skipped run decides the runs that are chained to it.
         select c.* into v_chain from pipeline.settle_chains_v1(v_over, v_locked) as c;
         v_locked := true;
         v_over := null;
@@ -52,8 +52,8 @@ begin
     end loop;
 end $$;
 
--- Rule 16: enqueues the callbacks of runs that have ended, once in a round. Returns the queues that
--- got some.
+-- Rule 16: enqueues the callbacks of runs that have ended, once in each round. Returns the queues of the
+-- callbacks.
 create function pipeline.fire_v1(p_runs bigint[]) returns text[]
 language plpgsql as $$
 declare
@@ -92,8 +92,8 @@ begin
     return v_queues;
 end $$;
 
--- The steps of a run that ended in this status and have an error, the first hundred. A cancelled step has
--- one if an attempt of it had failed before the run was cancelled.
+-- Returns the first hundred steps of a run that ended with this status and have an error. A cancelled step has
+-- an error if one of its attempts failed before the run was cancelled.
 create function pipeline.steps_with_errors_v1(
     p_run bigint, p_graph bigint, p_status pipeline.step_status
 ) returns jsonb
@@ -113,13 +113,13 @@ begin
     ), '[]');
 end $$;
 
--- Rule 17: of the runs that are chained to these, which can begin now, and which are skipped with all
--- their steps. Without p_locked, first locks every pending run that can be reached from these. It never
--- waits: if another transaction holds one of them, PB001 is raised, and its DETAIL lists those of p_ended
--- that lead to a held run, separated by commas. The caller defers these and tries the others again.
+-- Rule 17: returns which of the runs that are chained to p_ended can begin now, and which are skipped with all
+-- their steps. Without p_locked, first locks every pending run that is reachable from p_ended, without waiting: if
+-- another transaction holds one of them, PB001 is raised, and its DETAIL lists the runs of p_ended that lead to
+-- a held run, separated by commas. The caller defers these runs and retries the others.
 --
--- A run that was chained, or opened again, after this transaction had looked may be held as well. It is
--- left out here, because it has a request (kind `chain`), which sees how these runs have ended.
+-- A run that was chained or reopened after this transaction read the chains may be held too. This function
+-- ignores such a run: it has a request of kind `chain`, which reads how the runs of p_ended have ended.
 create function pipeline.settle_chains_v1(
     p_ended bigint[], p_locked boolean,
     out skipped_run bigint[], out skipped_no integer[], out ready bigint[]
@@ -161,7 +161,7 @@ begin
            array_agg(d.id) filter (where d.succeeded)
     into v_skipped, ready
     from (
-        -- A run before it that does not exist any more will not succeed.
+        -- An upstream run that does not exist any more cannot succeed.
         select r.id, bool_or(up.id is null
                              or up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
                bool_and(up.status = 'succeeded') as succeeded
@@ -185,7 +185,7 @@ begin
     end if;
 end $$;
 
--- All runs that come after these, however far.
+-- Returns all runs that are chained to these, directly or indirectly.
 create function pipeline.reach_v1(p_runs bigint[]) returns bigint[]
 language plpgsql as $$
 begin
@@ -199,9 +199,8 @@ begin
     ), '{}');
 end $$;
 
--- Begins a round of runs whose time has come: what comes after nothing starts, and what comes after
--- steps that have ended in an earlier round is decided. The caller has locked them; p_locked is for
--- finish_v1.
+-- Begins a round of runs that can begin: starts the steps without upstream steps, and decides the steps downstream
+-- of steps that ended in an earlier round. The caller has locked the runs; p_locked is passed to finish_v1.
 create function pipeline.begin_v1(
     p_runs bigint[], p_locked boolean default false, out queues text[], out over bigint[]
 )
@@ -233,7 +232,7 @@ begin
            coalesce(array_agg(graph), '{}') as graph
     into v_first from first;
 
-    -- What stands ended from an earlier round.
+    -- Steps that ended in an earlier round.
     select coalesce(array_agg(s.run), '{}') as run, array_agg(s.no) as no, array_agg(r.graph) as graph,
            array_agg(case s.status
                when 'succeeded' then 0 when 'halted' then 1 when 'skipped_by_branch' then 2
@@ -265,7 +264,7 @@ begin
         select s.* into v_next
         from pipeline.spread_v1(v_spread.run, v_spread.no, v_spread.graph, v_spread.code,
                                 v_spread.arm) as s;
-        -- Those that were ended before have been counted then.
+        -- Without the given steps: the earlier round has counted them.
         select f.queues, f.over into queues, over
         from pipeline.finish_v1(v_next.all_run[v_given + 1:], v_next.all_no[v_given + 1:],
                                 v_next.all_code[v_given + 1:], '{}',

@@ -1,9 +1,9 @@
--- Changes that are asked of a run from outside: cancel, reopen, deadlines, chains. Each locks the run, and
--- with it the chained runs that may change because of it, without waiting: if another transaction holds one
--- of them, it releases what it has and tries again later. Requests and their turns are in decision 7.
+-- Requests that change a run: cancel, reopen, deadline, chain. Each request locks the run and the chained runs that
+-- may change with it, without waiting: if another transaction holds one of them, the request releases its locks
+-- and is retried later. Decision 7 describes requests and their turns.
 
--- Locks runs, and the runs that are chained to them and have not begun. `held` are those that another
--- transaction holds; `locked` is whether there are none.
+-- Locks runs, and the runs that are chained to them and have not begun, without waiting. `held` are the runs that
+-- another transaction holds; `locked` is true if there are none.
 create function pipeline.lock_runs_v1(p_runs bigint[], out locked boolean, out held bigint[])
 language plpgsql
 set enable_seqscan to off set jit to off
@@ -31,8 +31,8 @@ begin
 end $$;
 
 -- Rule 18: cancels a run that the caller has locked, or drains it because its deadline has passed.
--- `refused` is its status where it cannot be cancelled any more; `asked` are the jobs that run and
--- are to be asked to stop.
+-- `refused` is the status of the run if it cannot be cancelled any more; `asked` are the running jobs that have
+-- to be asked to stop.
 create function pipeline.cancel_v1(
     p_run bigint, p_drain pipeline.drain,
     out refused text, out queues text[], out over bigint[], out asked bigint[]
@@ -55,7 +55,7 @@ begin
         refused := v_run.status;
         return;
     end if;
-    -- A run that waits in its chain is cancelled at once, without being drained first.
+    -- A run that waits in a chain has no running steps, and is cancelled at once.
     update pipeline.runs
     set drain = p_drain,
         status = case when status = 'running' then 'cancelling' else status end::pipeline.run_status,
@@ -75,9 +75,9 @@ begin
     end if;
 end $$;
 
--- Cancels the steps of a run that is being drained, and that the caller has locked, which no worker has
--- taken. A queue row that another transaction holds is not waited for: it is being claimed, and its step
--- is refused when it starts, or somebody else holds it. `is_left` says that there is such a row.
+-- Cancels the steps that no worker has claimed, of a run that is being drained and that the caller has locked. Does
+-- not wait for a queue row that another transaction holds: a claim may hold the row, and then its step is refused
+-- when it starts; or another client holds the row. `is_left` says that there is such a row.
 create function pipeline.withdraw_v1(
     p_run bigint, out queues text[], out over bigint[], out asked bigint[], out is_left boolean
 )
@@ -101,7 +101,7 @@ begin
         delete from pipeline.jobs j using free where j.id = free.id
         returning j.id, j.attempt, j.error_class, j.error_message
     ), ended as (
-        -- It may have waited for its next attempt: it keeps those that it had, and the last error.
+        -- A step that waited for a retry keeps its number of attempts and its last error.
         update pipeline.steps s
         set status = 'cancelled', ended_at = v_now, reason = v_reason, cause = null,
             attempt = w.attempt, error_class = w.error_class, error_message = w.error_message
@@ -131,8 +131,8 @@ begin
                             '{}', '{}', '{}', null, array[p_run], 0, '{}', '{}', '{}', '{}') as f;
 end $$;
 
--- Rule 18, for a client: cancels a run at once if its runs can be locked now. Else leaves a request, whose
--- turn begins, and which this client takes up (take_up_v1). `is_missing`: there is no such run.
+-- Rule 18, for a client: cancels a run at once if the run and its chained runs can be locked now. Otherwise inserts
+-- a request, whose turn begins, and which the client executes with take_up_v1. `is_missing`: the run does not exist.
 create function pipeline.ask_cancel_v1(
     p_run bigint, out is_missing boolean, out request bigint,
     out refused text, out queues text[], out over bigint[]
@@ -159,13 +159,14 @@ begin
     end if;
 end $$;
 
--- Rule 19: opens a run again that the caller has locked. Failed, skipped and cancelled steps go back
--- to pending, ignored failures only where they are named; what has an output keeps it. Runs that were
--- skipped because of it become pending again. `refused` is its status where it cannot be reopened.
+-- Rule 19: reopens a run that the caller has locked. Failed, skipped and cancelled steps become pending again;
+-- steps whose failure was ignored only if p_named has their keys; succeeded steps keep their outputs. Runs that
+-- were skipped because of this run become pending again. `refused` is the status of the run if it cannot be
+-- reopened.
 --
--- The runs before it are not locked: one of them may be busy, and a reopening would wait for it. A run
--- that succeeded never changes again. If not all of them did, the run is left pending with a request, which
--- looks at them under their locks; `left_pending` are all runs that are left so.
+-- Upstream runs are not locked: one of them may be busy, and the reopening would wait for it. A run that succeeded
+-- never changes again. If not all upstream runs have succeeded, the run stays pending with a request, which locks
+-- and checks the upstream runs; `left_pending` are all runs with such a request.
 create function pipeline.reopen_v1(
     p_run bigint, p_named text[],
     out refused text, out queues text[], out over bigint[], out left_pending bigint[]
@@ -186,8 +187,8 @@ begin
         return;
     end if;
     perform pipeline.reset_v1(array[p_run], coalesce(p_named, '{}'));
-    -- From run to run: one that was skipped is pending again when nothing before it stands in its way. An
-    -- edge whose upstream was pruned stays while that upstream stands in the way.
+    -- Follow the chains: a skipped run becomes pending again unless another upstream run blocks it. An upstream
+    -- run that was pruned may block it too.
     v_level := array[p_run];
     loop
         select array_agg(distinct r.id) into v_next
@@ -223,7 +224,7 @@ begin
     end if;
 end $$;
 
--- Puts runs back to the beginning of a round: pending, with what is to be done again.
+-- Resets runs to the beginning of a round: the runs and the steps that have to run again become pending.
 create function pipeline.reset_v1(p_runs bigint[], p_named text[]) returns void
 language plpgsql as $$
 declare
@@ -259,8 +260,8 @@ begin
     select id, events, v_now, 'reopened' from opened where history > 0;
 end $$;
 
--- Rule 17, seen from a run that waits in a chain: begins it, or skips it, if its time has come. The
--- caller has locked it and the runs before it, so that none of them ends meanwhile.
+-- Rule 17, for one run that waits in a chain: begins or skips the run if its upstream runs allow it. The caller has
+-- locked the run and its upstream runs, so that none of them ends meanwhile.
 create function pipeline.settle_run_v1(p_run bigint, out queues text[], out over bigint[])
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -274,7 +275,7 @@ begin
     if not exists (select from pipeline.runs r where r.id = p_run and r.status = 'pending') then
         return;
     end if;
-    -- One that somebody has deleted will not succeed.
+    -- An upstream run that was deleted cannot succeed.
     select bool_or(up.id is null or up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
            bool_and(up.status = 'succeeded') as succeeded
     into v_up
@@ -296,11 +297,12 @@ begin
     end if;
 end $$;
 
--- Rule 6: takes up a request, if its runs can be locked now. One in a transaction. `state` is
---   done  this call has done it, or found that it cannot be done any more (`refused`)
---   held  another transaction holds a run that it needs, or the request: try again after `wait_ms`
---   gone  there is no such request: it was taken up by somebody else
--- p_is_own: the caller is the client that left it, and tells its user of a refusal. Else an event does.
+-- Rule 6: executes a request if its runs can be locked now. One request in each transaction. `state` is
+--   done  this call has executed the request, or found that it cannot be executed any more (`refused`)
+--   held  another transaction holds the request or a run that it needs: retry after `wait_ms`
+--   gone  the request does not exist: another process has executed it
+-- p_is_own: the caller is the client that inserted the request, and reports a refusal to its user. Otherwise an
+-- event of the run records the refusal.
 create function pipeline.take_up_v1(
     p_id bigint, p_is_own boolean,
     out state text, out refused text, out queues text[], out over bigint[], out asked bigint[],
@@ -327,7 +329,7 @@ begin
     if v_request.kind = 'chain' then
         v_runs := v_runs || array(select c.up from pipeline.chains c where c.down = v_request.run);
     end if;
-    -- A chain only looks at the runs before it: it takes nobody's turn.
+    -- A `chain` request only reads upstream runs, and must not interrupt the turn of another request.
     if v_request.kind <> 'chain' or not exists (
         select from pipeline.requests q where q.run = any (v_runs) and q.turn_until > v_now
     ) then
@@ -335,7 +337,7 @@ begin
     end if;
     if not v_locked then
         state := 'held';
-        -- A turn only where the run itself is held: where a run behind it is, its steps may go on.
+        -- A turn only if the run itself is held: if only a chained run is held, the run may advance.
         wait_ms := pipeline.put_off_v1(
             p_id, p_is_own, false,
             v_request.kind in ('cancel', 'deadline') and v_request.run = any (v_held)
@@ -363,7 +365,7 @@ begin
         return;
     end if;
     if refused is not null and v_request.kind = 'cancel' and not p_is_own then
-        -- It had ended before anybody could cancel it; it says so.
+        -- The run ended before the request could cancel it: an event records that.
         with told as (
             update pipeline.runs r set events = r.events + 1
             where r.id = v_request.run and r.history > 0
@@ -375,12 +377,13 @@ begin
     delete from pipeline.requests q where q.id = p_id;
 end $$;
 
--- Puts a request off. Returns for how many milliseconds.
---   held     for a quarter of its age, between 10 ms and a second, so that it hits the moment in which the
---            run is free; as long as its own client tries, no worker does. With p_turn, advances leave the
---            run alone for the next two seconds: whoever held it has let go by then.
---   refused  by the database: for its age, between a second and ten minutes. It is never dropped: the
---            cause may be repaired, and a cancel that was accepted must not be lost. It has no turn.
+-- Postpones a request. Returns the delay in milliseconds.
+--   held     a quarter of the request's age, between 10 ms and a second, so that a retry soon finds the run
+--            unlocked; workers do not retry while the request's own client does. With p_turn, advances do not
+--            lock the run for the next two seconds, so that its current lock is released by then.
+--   refused  (p_is_refused: the database returned an error) the request's age, between a second and ten minutes.
+--            The request is never dropped: the cause may be repaired, and an accepted cancel must not be lost.
+--            A refused request has no turn.
 create function pipeline.put_off_v1(
     p_id bigint, p_is_own boolean, p_is_refused boolean, p_turn boolean
 ) returns bigint
@@ -404,8 +407,8 @@ begin
     return ceil(extract(epoch from v_wait) * 1000);
 end $$;
 
--- Jobs of this worker that belong to runs which are being cancelled: they are to stop. It reads the running
--- jobs of these runs, which lie side by side, and not their steps, of which there may be 100,000.
+-- Returns the jobs of this worker that have to stop because their runs are being cancelled. Reads the queue rows of
+-- these runs, whose ids are adjacent, and not their steps, of which there may be 100,000.
 create function pipeline.to_stop_v1(p_worker bigint) returns bigint[]
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -424,8 +427,8 @@ begin
     );
 end $$;
 
--- What a worker has to see to besides its jobs, in one look that writes nothing: which of its jobs are to
--- stop, whether a deadline has passed of which there is no request yet, and whether requests are due.
+-- Returns the maintenance work for a worker, without writing: the jobs of this worker that have to stop, whether a
+-- deadline has passed that has no request yet, and whether requests are due.
 create function pipeline.errands_v1(
     p_worker bigint, out stop bigint[], out is_overdue boolean, out is_requested boolean
 )
@@ -441,8 +444,8 @@ begin
                             where q.kind = 'deadline' and q.next_at <= pipeline.now());
 end $$;
 
--- Runs whose deadline has passed, and of which there is no request yet: those that are held or refused do
--- not stand in front of the others.
+-- Returns runs whose deadline has passed and that have no request yet, so that held or refused requests do not
+-- block other runs.
 create function pipeline.overdue_runs_v1(p_limit integer) returns setof bigint
 language sql stable
 set enable_seqscan to off
@@ -454,7 +457,7 @@ as $$
     limit p_limit
 $$;
 
--- Leaves a request for each run whose deadline has passed.
+-- Inserts a request for each run whose deadline has passed.
 create function pipeline.request_deadlines_v1(p_limit integer) returns void
 language sql
 as $$
@@ -464,7 +467,7 @@ as $$
     on conflict do nothing
 $$;
 
--- Requests that a worker may try now, deadlines first; of each sort those that wait longest.
+-- Returns the requests that a worker may execute now: deadlines first, and the longest waiting ones of each kind.
 create function pipeline.due_requests_v1(p_limit integer)
 returns table (id bigint, run bigint, kind text)
 language sql stable
@@ -483,8 +486,8 @@ as $$
     )
 $$;
 
--- Job types that a reopened run would need and no live worker knows in the version it was declared
--- with: `name` or `name (version 2)`.
+-- Returns the job types that a reopened run needs and that no live worker knows in the declared version: `name` or
+-- `name (version 2)`.
 create function pipeline.unknown_jobs_v1(p_run bigint, p_named text[]) returns text[]
 language plpgsql stable as $$
 begin

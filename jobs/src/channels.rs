@@ -1,4 +1,5 @@
 //! The names of notification channels.
 
-/// New work: the payload is the name of a queue, or `*` for any of them.
+/// The channel that announces ready jobs. The payload is `<queue> <milliseconds>` (the queue, and the earliest
+/// `run_at` since the Unix epoch), or `*` for any queue and any time.
 pub const JOBS: &str = "pipeline_jobs";

@@ -1,26 +1,27 @@
-//! Several statements that are kept as a whole or not at all, on a connection of the caller.
+//! Several statements on the caller's connection that take effect together or not at all.
 
 use chrono::{DateTime, Utc};
 use sqlx::{Connection as _, PgConnection, PgTransaction};
 
-/// A part of the caller's transaction; or, where the connection is in none, a transaction of its own.
+/// A savepoint in the caller's transaction, or a new transaction if the connection is in none.
 ///
-/// Dropped without [`keep`](Self::keep) it is undone, as sqlx undoes a transaction; one that the caller
-/// began with a statement of his own is then left to him.
+/// A part that is dropped without [`keep`](Self::keep) is rolled back, as sqlx rolls back a transaction. The
+/// exception is a savepoint in a transaction that the caller began with a plain SQL statement: the caller has
+/// to roll that transaction back.
 #[derive(Debug)]
 pub struct Part<'c>(Kind<'c>);
 
 #[derive(Debug)]
 enum Kind<'c> {
-    /// A transaction, or a savepoint in one that sqlx knows of.
+    /// A transaction, or a savepoint in a transaction that sqlx began.
     Counted(PgTransaction<'c>),
-    /// A savepoint in a transaction that was begun with a statement, which sqlx does not count: it would
-    /// take the savepoint for a transaction, and commit the caller's.
+    /// A savepoint in a transaction that the caller began with a plain SQL statement. sqlx does not count that
+    /// transaction: sqlx would treat the savepoint as a transaction, and commit the caller's transaction.
     ByHand(&'c mut PgConnection),
 }
 
 impl<'c> Part<'c> {
-    /// Begins a transaction on a connection of a pool, where there is none.
+    /// Begins a transaction on a connection that is in none, such as one of a pool.
     ///
     /// # Errors
     ///
@@ -29,7 +30,7 @@ impl<'c> Part<'c> {
         Ok(Self(Kind::Counted(connection.begin().await?)))
     }
 
-    /// Begins a part of the caller's transaction, or a transaction where there is none.
+    /// Begins a savepoint in the caller's transaction, or a transaction if the connection is in none.
     ///
     /// # Errors
     ///
@@ -42,7 +43,7 @@ impl<'c> Part<'c> {
         Ok(Self(Kind::ByHand(connection)))
     }
 
-    /// The connection, for the statements.
+    /// Returns the connection on which the statements of this part run.
     pub fn connection(&mut self) -> &mut PgConnection {
         match &mut self.0 {
             Kind::Counted(tx) => tx,
@@ -50,11 +51,11 @@ impl<'c> Part<'c> {
         }
     }
 
-    /// Keeps all of it if the statements went well, else undoes it before the error is returned.
+    /// Keeps the part if `outcome` is `Ok`; otherwise rolls it back and returns the error.
     ///
     /// # Errors
     ///
-    /// The given error; else when what was done cannot be kept.
+    /// The given error, or the error of the commit.
     pub async fn finish<T, E: From<sqlx::Error>>(self, outcome: Result<T, E>) -> Result<T, E> {
         match outcome {
             Ok(done) => {
@@ -62,14 +63,14 @@ impl<'c> Part<'c> {
                 Ok(done)
             }
             Err(error) => {
-                // On a connection that is lost there is nothing to undo.
+                // On a lost connection, the server has already rolled back.
                 let _ = self.undo().await;
                 Err(error)
             }
         }
     }
 
-    /// Keeps all of it; for good when the caller's transaction commits.
+    /// Keeps the part's changes. In a caller's transaction, they become permanent when it commits.
     ///
     /// # Errors
     ///
@@ -83,7 +84,7 @@ impl<'c> Part<'c> {
         }
     }
 
-    /// Undoes all of it. The caller's transaction can go on.
+    /// Rolls the part back. The caller's transaction can continue.
     ///
     /// # Errors
     ///
@@ -104,8 +105,8 @@ async fn execute(connection: &mut PgConnection, sql: &'static str) -> Result<(),
     Ok(())
 }
 
-/// Whether the connection is in a transaction that sqlx does not know of. Without one, each statement has a
-/// transaction, and so a time, of its own.
+/// Returns whether the connection is in a transaction that sqlx did not begin. Outside a transaction, each
+/// statement has its own transaction timestamp.
 async fn is_in_block(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
     let sql = "select transaction_timestamp()";
     let first: DateTime<Utc> = sqlx::query_scalar(sql).fetch_one(&mut *connection).await?;

@@ -18,9 +18,9 @@ use crate::manual::ManualEngine;
 use crate::registry::{Fake, Jobs, Performer, Registering, Registry};
 use crate::{Error, Perform, Result, limits};
 
-/// How often a worker can look for work.
-const OFTEN: Duration = Duration::from_millis(10);
-const RARELY: Duration = Duration::from_secs(10);
+/// The limits of a worker's poll interval.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A process that runs jobs; run as many as you like.
 ///
@@ -365,7 +365,7 @@ impl Worker {
                 .then(|| self.only.iter().map(|pattern| like(pattern)).collect()),
             keep_succeeded: self.keep_succeeded,
             grace: self.grace,
-            poll: self.poll.clamp(OFTEN, RARELY),
+            poll: self.poll.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL),
             unknown_after: self.unknown_after,
             claim_bytes: i64::try_from(self.claim_bytes).unwrap_or(i64::MAX),
             kinds: registry.names().into_iter().filter(taken).collect(),

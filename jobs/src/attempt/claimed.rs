@@ -1,4 +1,4 @@
-//! A job as it comes out of the queue.
+//! A claimed job.
 
 use std::fmt;
 
@@ -9,59 +9,59 @@ use super::end::JobLabel;
 use crate::hidden::Hidden;
 use crate::input::Input;
 
-/// What the queue's row says of a job that has been claimed.
+/// A claimed job, as its queue row describes it.
 #[derive(Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Claimed {
-    /// Which of the worker's queues it was claimed for; the first is 1.
+    /// The position of the queue pattern that the job was claimed for, counted from 1.
     pub line: i32,
-    /// The job.
+    /// The job's id.
     pub id: i64,
-    /// The attempt.
+    /// The token of the attempt.
     pub token: i64,
-    /// The queue it came from.
+    /// The queue of the job.
     pub queue: String,
     /// The job type's name.
     pub kind: String,
-    /// Which attempt this is; the first is 1.
+    /// The number of this attempt, counted from 1.
     pub attempt: i16,
-    /// How many there may be.
+    /// The maximum number of attempts.
     pub attempts: i16,
-    /// Higher came first.
+    /// The priority: jobs with a higher number are claimed first.
     pub priority: i16,
-    /// Not before.
+    /// The time before which the job must not run.
     pub run_at: DateTime<Utc>,
-    /// For how long it has waited since, in milliseconds.
+    /// The time from `run_at` to the claim, in milliseconds.
     pub waited_ms: i64,
-    /// How long the claim holds.
+    /// The duration of the lease, in milliseconds.
     pub lease_ms: i32,
-    /// The batch it belongs to.
+    /// The batch that the job belongs to.
     pub batch: Option<i64>,
-    /// Its data, as JSON.
+    /// The job's data, as JSON.
     pub args: String,
-    /// What it is given besides.
+    /// The job's input besides its data, such as the outputs of upstream steps.
     pub input: Input,
-    /// What its enqueueing changed, as JSON.
+    /// The options that were set when the job was enqueued, as JSON.
     pub options: Option<String>,
-    /// What it is in a run, where it is a step.
+    /// The run and the step, if the job is a step of a run.
     #[serde(default)]
     pub of_run: Option<OfRun>,
 }
 
-/// What a job is in a run.
+/// The run and the step that a job belongs to.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfRun {
-    /// The run.
+    /// The run's id.
     pub run: i64,
-    /// Which opening of it; the first is 1.
+    /// The round of the run, counted from 1: reopening the run begins the next one.
     pub round: u32,
     /// The key of the step.
     pub step: String,
 }
 
 impl Claimed {
-    /// A job that a worker starts without having waited for it, in its first attempt.
+    /// Creates the first attempt of a job that is handed over to this worker without waiting in the queue.
     pub fn handed_over(id: i64, token: i64, kind: String, queue: String) -> Self {
         Self {
             line: 0,
@@ -83,12 +83,12 @@ impl Claimed {
         }
     }
 
-    /// Returns whether the job is a step of a run: those have even ids.
+    /// Returns whether the job is a step of a run: steps have even ids.
     pub fn is_step(&self) -> bool {
         is_step(self.id)
     }
 
-    /// Returns the names by which log lines call the job.
+    /// Returns the names of the job for log lines.
     pub(super) fn label(&self) -> JobLabel {
         JobLabel {
             kind: self.kind.clone(),
@@ -99,7 +99,7 @@ impl Claimed {
 }
 
 impl fmt::Debug for Claimed {
-    /// Without the job's data: a log line is no place for it.
+    /// Omits the job's data, which must not appear in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Claimed")
             .field("id", &self.id)
@@ -116,7 +116,7 @@ impl fmt::Debug for Claimed {
     }
 }
 
-/// Whether a job of this id is a step of a run.
+/// Returns whether the job with this id is a step of a run.
 pub(crate) fn is_step(id: i64) -> bool {
     id % 2 == 0
 }

@@ -1,4 +1,4 @@
-//! How attempts end, and what an end means for the job.
+//! The end of an attempt, and the resulting state of its job.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::failure::Then;
 use crate::hidden::Hidden;
 use crate::{Backoff, JobError, limits};
 
-/// What `pipeline.end_v1` is to do with the job. The numbers are those of that function.
+/// The way in which an attempt ended. The numbers are those of `pipeline.end_v1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i16)]
 pub(crate) enum EndKind {
@@ -21,13 +21,13 @@ pub(crate) enum EndKind {
     Discard = 3,
     Snooze = 4,
     HandBack = 5,
-    /// No worker of this process can perform the job's type, or only an older version of it.
+    /// This process does not know the job's type, or knows only an older version of it.
     Unknown = 6,
-    /// The lease ran out; this process takes the job over from the worker that held it.
+    /// The lease expired, and this process takes the job over from the worker that held it.
     Lost = 7,
 }
 
-/// The names by which log lines call a job.
+/// The names of a job in log lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobLabel {
     pub(crate) kind: String,
@@ -49,17 +49,17 @@ pub struct AttemptEnd {
     pub(crate) error: Option<(String, String)>,
     pub(crate) output: Option<Arc<RawValue>>,
     pub(crate) ran: Option<Duration>,
-    /// The job called `cx.halt()` in this attempt.
+    /// Whether the job called `cx.halt()` in this attempt.
     pub(crate) halts: bool,
-    /// A transaction with this end was sent before, and its answer was lost.
+    /// Whether this end was sent before, in a transaction whose answer was lost.
     pub(crate) sent_before: bool,
-    /// How many transactions with this end failed in a row while the database answered.
+    /// The number of consecutive transactions with this end that failed while the database answered.
     pub(crate) failures: u8,
     /// The time limit of its own transaction, where a group with this end failed.
     pub(crate) isolation_limit: Option<Duration>,
 }
 
-/// What an end meant for its job.
+/// The result of an end for its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -72,7 +72,8 @@ pub enum Outcome {
 }
 
 impl AttemptEnd {
-    /// Creates the end of an attempt: the one constructor. By default the attempt succeeded without output.
+    /// Creates the end of an attempt: success without output, until the fields are changed. All other
+    /// constructors call this one.
     pub(crate) fn new(id: i64, token: i64, attempt: i16, batch: Option<i64>) -> Self {
         Self {
             id,
@@ -93,7 +94,7 @@ impl AttemptEnd {
         }
     }
 
-    /// Creates the end of the attempt that this claim began.
+    /// Creates the end of the attempt that began with this claim.
     pub(crate) fn of_claim(job: &Claimed) -> Self {
         let mut end = Self::new(job.id, job.token, job.attempt, job.batch);
         end.queue = Some(Arc::from(job.queue.as_str()));
@@ -116,7 +117,7 @@ impl AttemptEnd {
         self.attempt
     }
 
-    /// Returns how long the attempt ran, where that is known.
+    /// Returns how long the attempt ran, if known.
     pub fn ran(&self) -> Option<Duration> {
         self.ran
     }
@@ -141,18 +142,18 @@ impl AttemptEnd {
         self.output.as_deref()
     }
 
-    /// Returns class and message of the attempt's error.
+    /// Returns the class and the message of the attempt's error.
     pub fn error(&self) -> Option<(&str, &str)> {
         let (class, message) = self.error.as_ref()?;
         Some((class, message))
     }
 
-    /// Returns whether the attempt ended only by losing its lease.
+    /// Returns whether the attempt ended because its lease was lost.
     pub fn is_lost(&self) -> bool {
         self.kind == EndKind::Lost
     }
 
-    /// Returns whether this may be the last attempt of its job. In some cases only the database knows.
+    /// Returns whether this may be the last attempt of the job. For some kinds of ends the database decides.
     pub fn may_be_last(&self) -> bool {
         !matches!(
             self.kind,
@@ -160,21 +161,21 @@ impl AttemptEnd {
         )
     }
 
-    /// Returns how many bytes of user data the end carries to the database.
+    /// Returns the number of bytes of user data in the end.
     pub(crate) fn bytes(&self) -> usize {
         let output = self.output.as_ref().map_or(0, |json| json.get().len());
         let error = self.error.as_ref();
         output + error.map_or(0, |(class, message)| class.len() + message.len())
     }
 
-    /// Sets class and message of the error, cut to what can be stored.
+    /// Sets the class and the message of the error, truncated to the storage limits.
     pub(crate) fn set_error(&mut self, class: &str, message: &str) {
         self.error = Some(storable(class, message));
     }
 }
 
 impl fmt::Debug for AttemptEnd {
-    /// Leaves the output out: it is user data, and logs must not hold it.
+    /// Omits the output, which is user data and must not appear in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let output = self.output.as_ref().map(|json| Hidden(json.get().len()));
         f.debug_struct("AttemptEnd")
@@ -191,7 +192,7 @@ impl fmt::Debug for AttemptEnd {
     }
 }
 
-/// What decides whether a failed attempt is followed by another, and when.
+/// The facts that decide whether and when a failed attempt is retried.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetryContext {
     pub(crate) attempt: u16,
@@ -224,7 +225,7 @@ pub(crate) fn resolve_error(error: &JobError, retry: RetryContext) -> (EndKind, 
     }
 }
 
-/// Cuts class and message to what can be stored.
+/// Truncates the class and the message of an error to the storage limits.
 pub(crate) fn storable(class: &str, message: &str) -> (String, String) {
     (limits::message(class), limits::message(message))
 }

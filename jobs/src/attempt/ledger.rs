@@ -9,16 +9,16 @@
 //!                   lapsed        held <----------------------+ defer
 //! ```
 //!
-//! What holds at every moment, because each change happens under the lock:
+//! Invariants; each change happens under the lock:
 //!
 //! 1. From its claim until its end is committed, an attempt is in the ledger. A reconnecting committer
-//!    gives back every row that was claimed for this worker and is *not* in the ledger.
-//! 2. An end is in one stage only, so it is written by one transaction at a time.
+//!    releases every row that was claimed for this worker and is *not* in the ledger.
+//! 2. An end is in only one stage, so only one transaction at a time writes it.
 //! 3. An attempt ends once: a second end of the same token is ignored.
 //! 4. The lease of an attempt is renewed until its end is committed, also while the end waits.
-//! 5. An end whose row another transaction holds waits in `held`, and later ends of that row join it
-//!    there. It never keeps other ends from being written.
-//! 6. The ledger is quiet when nothing runs and no transaction is under way that may still claim.
+//! 5. An end whose row another transaction holds waits in `held`, together with later ends of that row.
+//!    A held end never delays the ends of other rows.
+//! 6. The ledger is quiet when no attempt runs and no open transaction may still claim.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -29,30 +29,31 @@ use tokio::sync::Notify;
 
 use super::{AttemptEnd, Claimed, Control, EndKind, JobLabel, StopReason};
 
-/// The pause before the ends of a held row are tried again: doubled each time, up to a maximum.
+/// The first and the maximum pause before the ends of a held row are retried; the pause doubles each time.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(2);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// The maximum for a row that has been held for longer than [`LONG_HELD`].
+/// The maximum pause for a row that has been held for longer than [`LONG_HELD`].
 const MAX_RETRY_DELAY_LONG_HELD: Duration = Duration::from_millis(500);
 const LONG_HELD: Duration = Duration::from_secs(5);
 
 /// How long the token of a lapsed attempt is remembered, as a multiple of its lease.
 const LAPSED_LEASES: u32 = 20;
 
-/// A second committer helps when this many ends wait, and this share of all uncommitted ones.
+/// The second committer writes ends when at least this many wait, and at least one in `CROWDED_SHARE` of all
+/// uncommitted ends.
 const CROWDED_COUNT: usize = 25;
 const CROWDED_SHARE: usize = 5;
 
-/// How much one transaction may end.
+/// The limits of one group of ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GroupLimits {
-    /// The largest number of ends.
+    /// The maximum number of ends.
     pub(crate) count: usize,
-    /// The largest number of bytes of outputs and errors. One end may be larger on its own.
+    /// The maximum bytes of outputs and errors. A group of one end may be larger.
     pub(crate) bytes: usize,
 }
 
-/// A row without which an end cannot be written.
+/// A row that must be locked before an end can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum HeldRow {
     /// A row that an end hook locks: the hook's position and the row's id.
@@ -61,11 +62,11 @@ pub(crate) enum HeldRow {
     Job(i64),
 }
 
-/// Ends that are written on a connection of their own, because a group with them failed.
+/// Ends that are written on a separate connection, because a group that contained them failed.
 #[derive(Debug)]
 pub(crate) struct IsolatedGroup {
     pub(crate) ends: Vec<AttemptEnd>,
-    /// How long their transaction may take.
+    /// The time limit of the transaction.
     pub(crate) limit: Duration,
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct Ledger {
     crowded: Notify,
     /// Wakes the task that writes isolated groups.
     isolated: Notify,
-    /// Wakes shutdown: nothing runs, or nothing is left to write.
+    /// Wakes shutdown when no attempt runs or no end is left to write.
     quiet: Notify,
 }
 
@@ -90,12 +91,12 @@ struct State {
     /// Tokens of ends in the order in which they arrived.
     waiting: VecDeque<i64>,
     held: HashMap<HeldRow, Held>,
-    /// When each held row is tried again.
+    /// The time at which the ends of each held row are retried.
     schedule: BTreeSet<(Instant, HeldRow)>,
-    /// Rows whose ends are being tried again: since when they are held, and the last delay.
+    /// Rows whose ends are being retried: the time since which each is held, and the last pause.
     probing: HashMap<HeldRow, (Instant, Duration)>,
     isolated: VecDeque<IsolatedGroup>,
-    /// Transactions under way that may still claim.
+    /// The number of open transactions that may still claim.
     transactions: usize,
     running: usize,
     writing: usize,
@@ -106,7 +107,7 @@ struct State {
 
 #[derive(Debug)]
 struct Entry {
-    /// The lease to renew; `None` for an attempt of another worker that is taken over from here.
+    /// The lease to renew; `None` for an attempt that this process takes over from another worker.
     lease: Option<Lease>,
     job: i64,
     stage: Stage,
@@ -121,7 +122,7 @@ struct Lease {
 
 #[derive(Debug)]
 enum Stage {
-    /// Claimed; performing, or about to. The end is prepared and will be filled in.
+    /// Claimed, and running or about to run. The prepared end is filled in when the attempt ends.
     Running(Arc<Control>, Box<AttemptEnd>),
     Waiting(Box<AttemptEnd>),
     Writing,
@@ -139,7 +140,7 @@ struct Held {
     tokens: Vec<i64>,
 }
 
-/// Counts a transaction that may claim, until it is dropped.
+/// Counts an open transaction that may claim, until this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct TransactionGuard<'a>(&'a Ledger);
 
@@ -167,8 +168,8 @@ impl Ledger {
 
     // --- an attempt's own life ---------------------------------------------------------------------
 
-    /// Enters a claimed attempt, whose lease counts from `sent`. Returns `false`, and changes nothing, if
-    /// the token is known already.
+    /// Enters a claimed attempt, whose lease counts from `sent`. Returns `false` without a change if the
+    /// token is already known.
     pub(crate) fn claim(&self, job: &Claimed, control: Arc<Control>, sent: Instant) -> bool {
         let length = Duration::from_millis(u64::try_from(job.lease_ms).unwrap_or(1_000));
         let entry = Entry {
@@ -188,8 +189,8 @@ impl Ledger {
         true
     }
 
-    /// Ends a running attempt. `fill` completes the end; where it returns `false`, another worker has the
-    /// right to end the job and the attempt is remembered as lapsed.
+    /// Ends a running attempt. `fill` completes the end; if `fill` returns `false`, another worker is
+    /// responsible for the job, and the attempt becomes lapsed.
     pub(crate) fn end(&self, token: i64, fill: impl FnOnce(&mut AttemptEnd) -> bool) {
         let mut state = self.state.lock();
         let Some(entry) = state.attempts.get_mut(&token) else {
@@ -220,8 +221,8 @@ impl Ledger {
         }
     }
 
-    /// Enters the end of an attempt whose lease another worker lost. Returns whether it was not known yet:
-    /// the attempts of this process watch their leases themselves.
+    /// Enters the end of an attempt whose lease another worker lost. Returns `false` if the token is already
+    /// known: this process watches the leases of its own attempts.
     pub(crate) fn take_over(&self, end: AttemptEnd) -> bool {
         let token = end.token;
         let entry = Entry {
@@ -244,14 +245,14 @@ impl Ledger {
 
     // --- writing ends ------------------------------------------------------------------------------
 
-    /// Announces a transaction that may claim.
+    /// Counts a transaction that may claim until the returned guard is dropped.
     pub(crate) fn transaction(&self) -> TransactionGuard<'_> {
         self.state.lock().transactions += 1;
         TransactionGuard(self)
     }
 
-    /// Takes the next group of ends, at most the group limits. Ends of rows that are known to be held are put
-    /// aside. With `only_if_crowded`, takes nothing unless many wait.
+    /// Takes the next group of ends, up to the group limits. Ends of rows that are known to be held are
+    /// moved to `held`. With `only_if_crowded`, takes ends only if many wait.
     pub(crate) fn take_group(
         &self,
         only_if_crowded: bool,
@@ -300,7 +301,7 @@ impl Ledger {
         group
     }
 
-    /// Puts ends back that no transaction has written; they are the next to be taken.
+    /// Puts unwritten ends back at the front of the waiting ends.
     pub(crate) fn put_back(&self, ends: Vec<AttemptEnd>) {
         let mut state = self.state.lock();
         for end in ends.into_iter().rev() {
@@ -317,8 +318,8 @@ impl Ledger {
         self.work.notify_one();
     }
 
-    /// Defers ends whose row another transaction holds. Ends of other workers' attempts are dropped: as long
-    /// as their lease is lost, the next tick finds them again.
+    /// Defers ends whose row another transaction holds. Ends of other workers' attempts are dropped: the next
+    /// tick finds them again if their leases are still expired.
     pub(crate) fn defer(&self, ends: Vec<(AttemptEnd, HeldRow)>) {
         let mut state = self.state.lock();
         let now = Instant::now();
@@ -355,7 +356,7 @@ impl Ledger {
         self.quiet.notify_one();
     }
 
-    /// Moves ends to the connection for isolated groups: a transaction with all of them failed.
+    /// Moves ends to an isolated group after a transaction with all of them failed.
     pub(crate) fn isolate(&self, ends: Vec<AttemptEnd>, limit: Duration) {
         if ends.is_empty() {
             return;
@@ -387,7 +388,7 @@ impl Ledger {
         Some(group)
     }
 
-    /// Removes attempts whose ends are committed, or turned out to be stale.
+    /// Removes attempts whose ends are committed or stale.
     pub(crate) fn committed(
         &self,
         ends: &[AttemptEnd],
@@ -407,8 +408,8 @@ impl Ledger {
         self.quiet.notify_one();
     }
 
-    /// Drops every end that is not being written: their jobs are left to the workers that take over.
-    /// Returns how many.
+    /// Drops every end that is not being written, and returns their number. Other workers take over their
+    /// jobs.
     pub(crate) fn give_up(&self) -> usize {
         let mut state = self.state.lock();
         let before = state.attempts.len();
@@ -430,15 +431,15 @@ impl Ledger {
         dropped
     }
 
-    /// Drops ends that were being written and cannot be.
+    /// Drops ends that were being written and cannot be written.
     pub(crate) fn forget(&self, ends: &[AttemptEnd]) {
         self.committed(ends, |_| Vec::new());
     }
 
     // --- leases ------------------------------------------------------------------------------------
 
-    /// Returns job and token of every attempt whose lease has used up a third: also of those whose end
-    /// is not committed yet.
+    /// Returns the job and token of every attempt whose lease was last renewed more than a third of its
+    /// length ago, including attempts whose end is not committed yet.
     pub(crate) fn leases_due(&self) -> Vec<(i64, i64)> {
         let state = self.state.lock();
         let due = |entry: &Entry| {
@@ -454,7 +455,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Notes renewed leases, which count from before the request was sent: the database's cannot end earlier.
+    /// Notes renewed leases. A lease counts from `sent`, before the request was sent, so that the lease in
+    /// the database never expires earlier.
     pub(crate) fn renewed(&self, tokens: impl Iterator<Item = i64>, sent: Instant) {
         let mut state = self.state.lock();
         for token in tokens {
@@ -468,7 +470,7 @@ impl Ledger {
         }
     }
 
-    /// Stops the attempt if it still runs: its row bears another token. Returns its job.
+    /// Stops a running attempt whose row has another token. Returns the job if the attempt was running.
     pub(crate) fn lease_lost(&self, token: i64) -> Option<i64> {
         let state = self.state.lock();
         let entry = state.attempts.get(&token)?;
@@ -478,8 +480,9 @@ impl Ledger {
         }
     }
 
-    /// Stops the running attempts whose lease could not be renewed for five sixths of its length: by the
-    /// time the lease ends, they have ended. Returns their jobs, and how long the next lease has.
+    /// Stops the running attempts whose lease could not be renewed for five sixths of its length, so that
+    /// they end before the lease expires. Returns their jobs, and the time until the next attempt has to be
+    /// stopped.
     pub(crate) fn stop_lapsed(&self) -> (Vec<i64>, Duration) {
         let mut state = self.state.lock();
         let (mut stopped, mut shortest) = (Vec::new(), Duration::from_secs(30));
@@ -499,7 +502,7 @@ impl Ledger {
                         stopped.push(entry.job);
                     }
                 }
-                // An end that waits is renewed as soon as the database answers.
+                // The lease of a waiting end is renewed as soon as the database answers.
                 _ if left.is_zero() => {}
                 _ => shortest = shortest.min(left),
             }
@@ -510,7 +513,7 @@ impl Ledger {
         (stopped, shortest)
     }
 
-    /// Returns the token of every attempt that this process knows of.
+    /// Returns the tokens of all attempts in the ledger.
     pub(crate) fn tokens(&self) -> Vec<i64> {
         self.state.lock().attempts.keys().copied().collect()
     }
@@ -541,7 +544,7 @@ impl Ledger {
         }
     }
 
-    /// Aborts every running attempt; each is handed back when its future is dropped.
+    /// Aborts every running attempt; an attempt is handed back when its future is dropped.
     pub(crate) fn kill_all(&self) {
         for entry in self.state.lock().attempts.values() {
             if let Stage::Running(control, _) = &entry.stage {
@@ -550,8 +553,8 @@ impl Ledger {
         }
     }
 
-    /// Hands back the running attempts that could not be aborted, and waits for them no longer. Returns
-    /// their jobs.
+    /// Hands back the running attempts that could not be aborted, without waiting for them. Returns their
+    /// jobs.
     pub(crate) fn abandon_all(&self) -> Vec<i64> {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -575,7 +578,8 @@ impl Ledger {
         jobs
     }
 
-    /// Returns the jobs that have been inside one poll for longer than `limit`, with their names.
+    /// Returns the jobs, with their names, whose future has been inside one call of `poll` for longer than
+    /// `limit`.
     pub(crate) fn blocked(&self, limit: Duration) -> Vec<(i64, Duration, Arc<JobLabel>)> {
         let state = self.state.lock();
         let blocked = |entry: &Entry| match &entry.stage {
@@ -588,32 +592,32 @@ impl Ledger {
         state.attempts.values().filter_map(blocked).collect()
     }
 
-    // --- how full it is ----------------------------------------------------------------------------
+    // --- counts and waiting ------------------------------------------------------------------------
 
-    /// Returns how many ends wait or are being written, held ones aside.
+    /// Returns the number of ends that wait or are being written, without held ends.
     pub(crate) fn uncommitted(&self) -> usize {
         self.state.lock().uncommitted()
     }
 
-    /// Returns count and bytes of the ends whose row is held.
+    /// Returns the number and the bytes of held ends.
     pub(crate) fn held(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.held_ends, state.held_bytes)
     }
 
-    /// Returns when the next held row is tried again.
+    /// Returns the time at which the ends of a held row are retried next.
     pub(crate) fn next_retry(&self) -> Option<Instant> {
         let state = self.state.lock();
         state.schedule.first().map(|(at, _)| *at)
     }
 
-    /// Returns whether nothing runs and no transaction may still claim.
+    /// Returns whether no attempt runs and no open transaction may still claim.
     pub(crate) fn is_quiet(&self) -> bool {
         let state = self.state.lock();
         state.running == 0 && state.transactions == 0
     }
 
-    /// Returns whether nothing runs, nothing is left to write, and nothing will come.
+    /// Returns whether no attempt runs, no end is left to write, and no open transaction may still claim.
     pub(crate) fn is_drained(&self) -> bool {
         let state = self.state.lock();
         state.running == 0
@@ -622,12 +626,12 @@ impl Ledger {
             && state.held_ends == 0
     }
 
-    /// Completes when the second committer has something to do.
+    /// Completes when there may be enough waiting ends for the second committer.
     pub(crate) async fn crowded(&self) {
         self.crowded.notified().await;
     }
 
-    /// Completes when an isolated group may be there.
+    /// Completes when there may be an isolated group.
     pub(crate) async fn isolated(&self) {
         self.isolated.notified().await;
     }
@@ -643,12 +647,13 @@ impl State {
         self.waiting.len() + self.writing + self.in_isolation
     }
 
-    /// A few ends are better off in one group, and so is a small part of all that are on their way.
+    /// Returns whether the second committer should write ends. A few ends, or a small share of all
+    /// uncommitted ends, are better written in one group.
     fn is_crowded(&self) -> bool {
         self.waiting.len() >= CROWDED_COUNT.max(self.uncommitted() / CROWDED_SHARE)
     }
 
-    /// Puts an end aside until its held row is tried again.
+    /// Moves an end to `held` until the ends of its row are retried.
     fn hold(&mut self, end: AttemptEnd, row: HeldRow) {
         let token = end.token;
         let Some(entry) = self.attempts.get_mut(&token) else {
@@ -826,7 +831,7 @@ mod tests {
         ledger.defer(mine.into_iter().map(|end| (end, RUN)).collect());
         ledger.committed(&other, rows);
         assert!(ledger.next_retry().is_some());
-        // A later end of the same row joins the first without being tried.
+        // A later end of the held row is deferred with the first, without a transaction.
         for token in [2, 12] {
             claim(&ledger, token);
             succeed(&ledger, token);

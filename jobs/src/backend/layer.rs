@@ -27,8 +27,8 @@ use crate::engine::BLOCKING_LIMIT;
 use crate::failure::Carried;
 use crate::registry::Output;
 
-/// How long a job is put off when the application's layers serve none.
-const PUT_OFF: Duration = Duration::from_secs(5);
+/// How long a job is snoozed when the application's layers are not ready to serve jobs.
+const BROKEN_LAYER_SNOOZE: Duration = Duration::from_secs(5);
 
 /// Ends attempts.
 #[derive(Debug, Clone, Copy, Default)]
@@ -96,7 +96,7 @@ where
                 why,
                 "a layer serves no more; jobs are put off"
             );
-            fail(attempt, &envelope, JobError::snooze(PUT_OFF));
+            fail(attempt, &envelope, JobError::snooze(BROKEN_LAYER_SNOOZE));
             return Running::Over(Some(Err(why.clone().into())));
         }
         // A layer may panic here already.

@@ -1,15 +1,15 @@
 //! The committer: ends attempts in groups and claims new ones, one transaction after the other.
 //!
-//! While one transaction is being committed, ends gather in the ledger; the next takes them all. There is
-//! no timer, and so no added latency: a lone end goes at once, and the busier the process, the larger the
-//! groups. A claim rides in the transaction that ends attempts when there is one, and goes alone when
-//! there is none.
+//! While one transaction is being committed, ends gather in the ledger; the next transaction takes all of
+//! them. There is no timer, and so no added latency: a single end is written at once, and groups grow with
+//! the load. A claim is part of the transaction that ends attempts if there is one; otherwise the claim has
+//! its own transaction.
 //!
-//! The committer never waits for anything but its own transaction:
+//! The committer waits only for its own transaction:
 //!
 //! - an end whose row another transaction holds is deferred by the ledger and tried again later;
-//! - a group that fails by its data, or takes too long, goes to the task for [isolated](super::isolation)
-//!   groups, which finds the culprit on a connection of its own;
+//! - a group that fails because of its data, or takes too long, goes to the task for
+//!   [isolated](super::isolation) groups, which finds the failing end on its own connection;
 //! - while the database cannot be reached, ends stay in the ledger.
 
 use std::sync::Arc;
@@ -32,19 +32,20 @@ use super::{announce, announce_since, report};
 use crate::attempt::{AttemptEnd, Claimed, EndKind, Envelope, HeldRow, Ledger};
 use crate::sqlstate::ErrorClass;
 
-/// The most jobs in one claim.
+/// The maximum number of jobs in one claim.
 const MAX_CLAIM: u32 = 2_000;
-/// With more uncommitted ends than this, nothing more is claimed.
+/// The number of uncommitted ends above which the worker claims no further jobs.
 const MAX_UNCOMMITTED: usize = 10_000;
-/// With more ends or bytes waiting for held rows, nothing more is claimed. One run has at most 100,000 steps.
+/// The number and the bytes of ends waiting for held rows above which the worker claims no further jobs. One
+/// run has at most 100,000 steps.
 const MAX_HELD_ENDS: usize = 150_000;
 const MAX_HELD_BYTES: usize = 256 << 20;
 /// The time limit of one transaction.
 pub(super) const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// A group that failed this often in a row while the database answered is isolated.
+/// The number of consecutive failures, while the database answers, after which a group is isolated.
 const MAX_GROUP_FAILURES: u8 = 3;
 
-/// What the committers of one worker share.
+/// The state that the committers of one worker share.
 #[derive(Debug)]
 pub(crate) struct Committer {
     pub(crate) config: Arc<Config>,
@@ -56,21 +57,21 @@ pub(crate) struct Committer {
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) work: Arc<Notify>,
-    /// Shared by transactions that may claim; exclusive while claims that nobody knows of are given back.
+    /// Locked shared by transactions that may claim, and exclusively while unanswered claims are released.
     pub(crate) claiming: RwLock<()>,
 }
 
-/// What one committing task remembers from one transaction to the next.
+/// The state that one committing task keeps between transactions.
 #[derive(Debug)]
 struct Task {
     connection: EngineConnection,
-    /// Claims of an earlier connection may have to be given back.
+    /// Whether unanswered claims of an earlier connection may have to be released.
     owes_give_back: bool,
-    /// A session whose transaction may still be committed, though nobody waits for its answer.
+    /// A session that timed out, and whose transaction may still commit.
     orphan: Option<String>,
-    /// The next transaction claims nothing: a claim may have been what failed the last one.
+    /// Whether the next transaction must not claim: the claim may have caused the last failure.
     skip_claim: bool,
-    /// The most jobs in the next claim.
+    /// The maximum number of jobs in the next claim.
     claim_limit: u32,
 }
 
@@ -105,7 +106,8 @@ pub(crate) async fn run(committer: Arc<Committer>, connection: EngineConnection)
     task.connection.close().await;
 }
 
-/// A second committer: while one transaction is being committed and many ends have gathered, takes these.
+/// Runs the second committer: it writes the waiting ends when many have gathered during a transaction of the
+/// first committer.
 pub(crate) async fn assist(committer: Arc<Committer>, connection: EngineConnection) {
     let mut task = Task::new(connection);
     loop {
@@ -146,7 +148,7 @@ impl Committer {
         }
     }
 
-    /// Does one transaction, if there is something to do. Returns whether there was.
+    /// Runs one transaction if there are ends to write or slots to fill. Returns whether there were.
     async fn turn(&self, task: &mut Task, only_if_crowded: bool) -> bool {
         let ends = self
             .ledger
@@ -163,8 +165,8 @@ impl Committer {
             return false;
         }
         let _under_way = self.ledger.transaction();
-        // Shutdown looks whether a transaction is under way after it has closed the worker to work: either
-        // it sees this one, or the slots are released here.
+        // Shutdown first closes the worker to work, then checks for open transactions: either shutdown sees
+        // this transaction, or this check releases the slots.
         if self.lifecycle.is_closed_to_work() {
             self.slots.release(&mut reserved);
         }
@@ -174,8 +176,8 @@ impl Committer {
         true
     }
 
-    /// Reserves the slots that a transaction may fill: by a claim where there may be work, and by steps that
-    /// its ends release.
+    /// Reserves the slots that a transaction may fill: by a claim from queues that may have work, and by
+    /// steps that the transaction's ends release.
     fn reserve(&self, claim_limit: u32, ends: &[AttemptEnd]) -> Vec<Reserved> {
         let (held_ends, held_bytes) = self.ledger.held();
         if self.lifecycle.is_closed_to_work()
@@ -189,7 +191,7 @@ impl Committer {
         self.slots.reserve(claim_limit, hand_over)
     }
 
-    /// Runs one transaction and files its ends by what came of it.
+    /// Runs one transaction and moves its ends in the ledger according to the result.
     async fn commit(&self, task: &mut Task, ends: Vec<AttemptEnd>, mut reserved: Vec<Reserved>) {
         if let Err(error) = self.connect(task).await {
             self.slots.release(&mut reserved);
@@ -239,7 +241,7 @@ impl Committer {
                 } else {
                     self.start(claimed, reserved, sent);
                 }
-                // Sent again, whatever came of them: the fence tells which were written.
+                // Send all ends again: the fence rejects those that the lost commit has written.
                 self.ledger
                     .put_back(ends.into_iter().map(sent_before).collect());
             }
@@ -253,12 +255,12 @@ impl Committer {
         }
     }
 
-    /// Opens the connection if it must, and gives back what an earlier one claimed unheard.
+    /// Opens a connection if necessary, and releases unanswered claims of the previous connection.
     async fn connect(&self, task: &mut Task) -> Result<(), sqlx::Error> {
         if !task.connection.is_new() && !task.owes_give_back {
             return Ok(());
         }
-        // Not while another transaction may have claimed jobs that the ledger does not know yet.
+        // Wait for other claims: they may have claimed jobs that are not yet in the ledger.
         let _no_claims = self.claiming.write().await;
         task.owes_give_back = true;
         task.connection.get().await?;
@@ -284,7 +286,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Decides what becomes of a transaction that failed while the database answered.
+    /// Handles a transaction that failed while the database answered.
     async fn failed(
         &self,
         task: &mut Task,
@@ -302,18 +304,19 @@ impl Committer {
             return;
         }
         match class {
-            // The claim alone failed: the input of a queued job is at fault. Smaller claims find it.
+            // A transaction with only a claim failed: the input of a queued job is the cause. Smaller claims
+            // isolate that job.
             ErrorClass::Data | ErrorClass::TooLong if ends.is_empty() => {
                 if task.claim_limit == 1 {
-                    tracing::error!(%error, "claim failed; trying again at the next poll");
+                    tracing::error!(%error, "claim failed; retrying at the next poll");
                     reserved.clear();
                 } else {
-                    tracing::warn!(%error, limit = task.claim_limit, "claim failed; trying a smaller one");
+                    tracing::warn!(%error, limit = task.claim_limit, "claim failed; retrying with a smaller claim");
                 }
                 task.claim_limit = (task.claim_limit / 2).max(1);
                 self.slots.release(&mut reserved);
             }
-            // The ends do not answer for a claim that rode with them.
+            // The claim may be the cause: write the ends without a claim first.
             ErrorClass::Data | ErrorClass::TooLong if claimed => {
                 task.skip_claim = true;
                 self.slots.release(&mut reserved);
@@ -323,7 +326,7 @@ impl Committer {
                 self.isolate(ends, &error).await;
             }
             _ => {
-                tracing::debug!(%error, "transaction conflicted; trying again");
+                tracing::debug!(%error, "transaction conflicted; retrying");
                 self.slots.release(&mut reserved);
                 ends.iter_mut()
                     .for_each(|end| end.failures = end.failures.saturating_add(1));
@@ -336,7 +339,7 @@ impl Committer {
         }
     }
 
-    /// Keeps the ends of a transaction that the server did not take, and waits before the next try.
+    /// Keeps the ends of a transaction that failed because of the server, and backs off.
     async fn server_failed(&self, task: &mut Task, ends: Vec<AttemptEnd>, error: &sqlx::Error) {
         task.connection.failed(error);
         task.owes_give_back = true;
@@ -355,12 +358,12 @@ impl Committer {
 
     async fn isolate(&self, ends: Vec<AttemptEnd>, error: &sqlx::Error) {
         let count = ends.len();
-        tracing::warn!(%error, count, "group of ends failed; writing its ends apart");
+        tracing::warn!(%error, count, "group of ends failed; isolating its ends");
         self.ledger.isolate(ends, TRANSACTION_TIMEOUT);
         self.hooks.probe(Moment::Isolated, count).await;
     }
 
-    /// Defers the ends whose hook rows lead to locked rows; the others are the next to be written.
+    /// Defers the ends whose hook rows depend on locked rows, and puts the other ends back as the next group.
     pub(super) async fn defer_rows(&self, ends: Vec<AttemptEnd>, hook: usize, rows: &[i64]) {
         let row_of = |end: &AttemptEnd| self.hooks.end.get(hook).and_then(|hook| hook.row(end));
         let names_none = !ends
@@ -388,7 +391,8 @@ impl Committer {
         self.hooks.probe(Moment::Deferred, count).await;
     }
 
-    /// Acts on a committed transaction: tells others, starts what was claimed, and clears the ledger.
+    /// Completes a committed transaction: sends notifications, starts the claimed jobs, and removes the
+    /// written ends from the ledger.
     pub(super) async fn finish(
         &self,
         ends: Vec<AttemptEnd>,
@@ -446,7 +450,7 @@ impl Committer {
             .committed(&written, |end| self.hooks.rows_of(end));
     }
 
-    /// Gives each claimed job its slot, enters it into the ledger and sends it on its way.
+    /// Gives each claimed job its slot, enters the job into the ledger, and starts it.
     fn start(&self, claimed: Vec<Claimed>, mut reserved: Vec<Reserved>, sent: Instant) {
         let mut envelopes = Vec::with_capacity(claimed.len());
         for job in claimed {
@@ -462,13 +466,13 @@ impl Committer {
         }
         self.inbox.push(envelopes);
         if self.lifecycle.has_reached(Phase::Draining) {
-            // The claim was under way when the worker was stopped: its jobs are handed back.
+            // The worker was stopped during the claim: hand its jobs back.
             drop(self.inbox.drain());
         }
         self.work.notify_one();
     }
 
-    /// Leaves what cannot be written in time to the workers that take over.
+    /// Drops the ends that cannot be written in time: other workers take over their jobs.
     fn give_up(&self) {
         let count = self.ledger.give_up();
         if count > 0 {

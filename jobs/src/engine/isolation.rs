@@ -1,8 +1,9 @@
-//! Isolated groups: ends that failed together are written apart, on a connection of their own.
+//! Isolated groups: ends of a failed group are written in smaller groups, on a separate connection.
 //!
-//! A group that failed by its data or took too long is halved until the culprit stands alone. Meanwhile the
-//! committer goes on with everything else. A lone end that the database refuses turns into a failure with
-//! the reason; a lone end that takes too long is tried again with more time, behind the others.
+//! A group that failed because of its data, or took too long, is halved until the failing end is alone.
+//! Meanwhile the committer writes all other ends. If the database refuses a single end, that end is replaced
+//! by a failure with the reason. If a single end takes too long, it is retried after the other groups, with
+//! a longer timeout.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use super::transaction::{self, Failure, Request};
 use crate::attempt::{AttemptEnd, EndKind, IsolatedGroup};
 use crate::sqlstate::ErrorClass;
 
-/// The longest that the transaction of a lone end may take.
+/// The maximum time limit for the transaction of a single end.
 const MAX_TIMEOUT: Duration = Duration::from_secs(600);
 /// An end that failed this often, alone and while the database answered, is refused.
 const MAX_LONE_FAILURES: u8 = 20;
@@ -43,7 +44,7 @@ async fn write(committer: &Committer, connection: &mut EngineConnection, group: 
     let request = Request {
         ends: &ends,
         reserved: &[],
-        // Two of the longest statements fit, and a little of the others.
+        // The transaction's limit covers two statements of this length.
         statement_limit: (limit > TRANSACTION_TIMEOUT).then_some(limit / 2),
         isolate_inputs: false,
     };
@@ -98,7 +99,7 @@ async fn write(committer: &Committer, connection: &mut EngineConnection, group: 
     }
 }
 
-/// Decides about an end that failed alone.
+/// Handles a single end whose transaction failed.
 fn alone(
     committer: &Committer,
     ends: Vec<AttemptEnd>,
@@ -118,7 +119,7 @@ fn alone(
                 match refused(end, error) {
                     Ok(end) => ledger.isolate(vec![end], limit),
                     Err(end) => {
-                        tracing::error!(job.id = end.id, %error, "end of an attempt cannot be written");
+                        tracing::error!(job.id = end.id, %error, "end of an attempt cannot be written; dropping it");
                         ledger.forget(&[end]);
                     }
                 }
@@ -129,8 +130,8 @@ fn alone(
     }
 }
 
-/// Turns an end that the database refused into a failure with the reason. If that was refused as well, the
-/// end is given up: the lease runs out, and the row says so.
+/// Turns an end that the database refused into a failure with the reason. Returns the end as an error if the
+/// database refused that failure too: the end is dropped, and the job's lease expires.
 fn refused(end: AttemptEnd, error: &sqlx::Error) -> Result<AttemptEnd, AttemptEnd> {
     if end.error().is_some_and(|(class, _)| class == END_REFUSED) {
         return Err(end);

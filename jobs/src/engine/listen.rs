@@ -1,4 +1,4 @@
-//! Listens for notifications of new work. What it misses, the tick finds.
+//! Listens for notifications of new work. The tick finds the work whose notification was missed.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::schedule::Schedule;
 use super::slots::Slots;
 use crate::channels;
 
-/// What the listener uses.
+/// The listener, with the parts of the engine that it uses.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) pool: PgPool,
@@ -26,7 +26,7 @@ pub(crate) struct Listener {
 impl Listener {
     /// Listens until the worker is stopped.
     pub(crate) async fn run(self) {
-        // Only for its backoff and its log lines: PgListener has a connection of its own.
+        // Used only for the backoff and the log lines: PgListener opens its own connection.
         let mut backoff = EngineConnection::new("notifications", &self.pool);
         while !self.lifecycle.has_reached(Phase::Draining) {
             let outcome = tokio::select! {
@@ -52,7 +52,7 @@ impl Listener {
             listener.listen(channel).await?;
         }
         backoff.succeeded();
-        // What came while nobody listened is asked for.
+        // Notifications that were sent before LISTEN are lost: sweep for their jobs.
         self.look_everywhere();
         self.calls.call_all();
         while let Some(notification) = listener.try_recv().await? {
@@ -73,14 +73,14 @@ impl Listener {
     }
 }
 
-/// Returns the payload for a queue in which rows became ready whose `run_at` is this or later. It has the
-/// form of `pipeline.announce_v1`, rounded down to 100 ms so that equal ones are sent once.
+/// Returns the payload that announces ready rows of a queue with a `run_at` of `since` or later. The format
+/// is that of `pipeline.announce_v1`: the time is rounded down to 100 ms, so that equal payloads are sent once.
 pub(crate) fn payload(queue: &str, since: DateTime<Utc>) -> String {
     format!("{queue} {}", since.timestamp_millis().div_euclid(100) * 100)
 }
 
-/// Returns the queue and the time; `None` for `*` and everything else, which may concern any queue and any
-/// time.
+/// Returns the queue and the time of a payload. `None` (for `*` and for unknown formats) means any queue and
+/// any time.
 fn parse(payload: &str) -> Option<(&str, DateTime<Utc>)> {
     let (queue, since) = payload.split_once(' ')?;
     Some((queue, DateTime::from_timestamp_millis(since.parse().ok()?)?))

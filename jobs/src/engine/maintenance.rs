@@ -1,4 +1,4 @@
-//! Runs maintenance tasks, each on a task and a connection of its own.
+//! Runs maintenance tasks. Each has its own tokio task and its own connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use super::slots::Slots;
 use crate::attempt::Ledger;
 use crate::limits;
 
-/// What a maintenance task's effects reach.
+/// The parts of the engine that the effects of a maintenance task act on.
 #[derive(Debug, Clone)]
 pub(crate) struct Maintenance {
     pub(crate) config: Arc<Config>,
@@ -25,11 +25,11 @@ pub(crate) struct Maintenance {
 }
 
 impl Maintenance {
-    /// Executes one task at its interval, and when it is called, until the worker is stopped.
+    /// Runs one task at its interval, and when it is notified, until the worker is stopped.
     pub(crate) async fn run(self, task: Arc<dyn MaintenanceTask>) {
         let mut connection = EngineConnection::new("maintenance", &self.config.pool);
         loop {
-            // Jitter keeps the workers of a fleet from all coming at once.
+            // Jitter keeps the workers of a fleet from running the task at the same moment.
             let wait = task
                 .every()
                 .min(limits::LONGEST)

@@ -1,8 +1,8 @@
-//! Low-water marks: where the index of ready jobs is known to hold nothing ready.
+//! Low-water marks: stretches of the index `jobs_ready` that are known to hold no ready row.
 //!
-//! While a transaction elsewhere stays open, the index keeps an entry for every job that was ever
-//! claimed, and a scan has to step over each of them. A worker therefore remembers the stretches of
-//! the index in which it saw nothing ready, and leaves them out of its next look.
+//! While a transaction elsewhere stays open, vacuum cannot remove dead rows: the index keeps an entry for
+//! every job that was claimed since, and a scan steps over each of these entries. A worker therefore
+//! remembers the stretches of the index in which it found no ready row, and its next scan skips them.
 //!
 //! A stretch is a hint. Rows can become ready inside of it: notifications say from which time on, and
 //! cut it; a sweep looks into all stretches from time to time. See decision 11.
@@ -18,37 +18,39 @@ use super::ranges::Columns;
 pub(super) use super::stretches::place;
 use super::stretches::{Place, Stretch, Stretches, bounds};
 
-/// The most stretches that are remembered: each costs a claim a few microseconds.
+/// The maximum number of stretches that a worker remembers: each adds a few microseconds to a claim.
 const MAX_STRETCHES: usize = 256;
-/// A sweep that meets fewer entries in a stretch than this forgets the stretch.
-const FEW: i64 = 256;
-/// So many entries between two queues are left out, although new queues may appear there: their
-/// notifications, or the sweep, tell of them.
-const GAP: i64 = 2_000;
-/// Where a queue has nothing ready, rows that became ready this long ago are still looked for: their
-/// transaction may commit late.
-const LATE: chrono::Duration = chrono::Duration::seconds(1);
-/// The most cuts that are kept for looks that are under way.
+/// The minimum number of index entries in a stretch: a sweep that counts fewer removes the stretch.
+const MIN_STRETCH_ENTRIES: i64 = 256;
+/// The minimum number of dead entries for which the gap between two queues becomes a stretch. A new queue
+/// may appear in the gap: its notification or the sweep reports it.
+const MIN_GAP_ENTRIES: i64 = 2_000;
+/// How long after its `run_at` a row may become visible, because its transaction commits late. A stretch
+/// in an empty queue ends this long before the time of the scan.
+const MAX_COMMIT_DELAY: chrono::Duration = chrono::Duration::seconds(1);
+/// The maximum number of cuts that are kept for scans that have not finished.
 const MAX_CUTS: usize = 1_024;
-/// A sweep that took longer looks less far back the next time, one that took less looks further.
+/// The duration of a sweep above which the next sweep scans less far back, and the duration below which the
+/// next sweep scans further back.
 const SWEEP_LONG: Duration = Duration::from_secs(1);
 const SWEEP_SHORT: Duration = Duration::from_millis(250);
-/// How far back a sweep looks after one that took too long; and where it looks everywhere again.
-const DEPTH: Duration = Duration::from_secs(60 * 60);
+/// How far back a sweep scans after a full sweep that took longer than [`SWEEP_LONG`], and the depth from
+/// which on a sweep is full again.
+const REDUCED_SWEEP_DEPTH: Duration = Duration::from_secs(60 * 60);
 const FULL_DEPTH: Duration = Duration::from_secs(64 * 24 * 60 * 60);
 
-/// Where a look goes: the index without the stretches, as columns for `pipeline.heads_v1`.
+/// The ranges that a scan covers: the index without the stretches, as columns for `pipeline.heads_v1`.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// The line of an exact pattern, `None` for the others; the first is 1.
+    /// The line of each range that belongs to an exact pattern, counted from 1; `None` for other ranges.
     pub(super) lines: Vec<Option<i32>>,
     pub(super) columns: Columns,
-    /// The marks were like this when the look began.
+    /// The number of the last cut when the scan began.
     cuts: u64,
 }
 
-/// The stretches as columns for `pipeline.sweep_v1`: what lies in the last pair of each, and what lies
-/// before that pair.
+/// The stretches as columns for `pipeline.sweep_v1`, each in two parts: the last pair of queue and rank, and
+/// the ranges before that pair.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     pub(super) queues: Vec<String>,
@@ -57,53 +59,54 @@ pub(super) struct Sweep {
     pub(super) to_times: Vec<DateTime<Utc>>,
     pub(super) to_ids: Vec<i64>,
     pub(super) before: Columns,
-    /// The start of the stretch that each of them belongs to.
+    /// For each part, the start of the stretch that the part belongs to.
     starts: Vec<Place>,
-    /// It looks into all of each stretch, not only into what is near its end.
+    /// Whether the sweep scans each stretch completely, not only the times near its end.
     is_full: bool,
 }
 
-/// What a look found: a ready row far behind others, or that there is none.
+/// A scan result: a ready row behind many dead entries, or an empty range.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Which of the ranges; the first is 1.
+    /// The position of the range, counted from 1.
     pub(super) range: i32,
-    /// Where in the range; the first is 1.
+    /// The position of the row within the range, counted from 1.
     pub(super) step: i32,
-    /// The queue and rank of the row before, unless it is the first.
+    /// The queue and rank of the previous row; `None` for the first row.
     pub(super) after: Option<(String, i32)>,
-    /// The row; `None` where the range holds nothing more.
+    /// The position of the row; `None` if the range holds no further ready row.
     pub(super) place: Option<Place>,
+    /// The number of index entries, including dead ones, between the previous row and this one.
     pub(super) visited: i64,
 }
 
-/// What a sweep found in one part of a stretch.
+/// The result of a sweep for one part of a stretch.
 #[derive(Debug)]
 pub(super) struct Swept {
-    /// Which of the parts; the first is 1.
+    /// The position of the part, counted from 1.
     pub(super) part: i32,
     pub(super) place: Option<Place>,
     pub(super) visited: i64,
 }
 
-/// What one worker remembers of the index.
+/// The low-water marks of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     stretches: Stretches,
-    /// The last cuts, numbered, for looks that began before them.
+    /// The most recent cuts with their numbers, for scans that began before these cuts.
     cuts: VecDeque<(u64, String, DateTime<Utc>)>,
     last_cut: u64,
-    /// A time of the database, and when we heard of it: not before that time.
+    /// The last known time of the database, and the local time at which it was received.
     clock: Option<(DateTime<Utc>, Instant)>,
-    /// How far back a sweep looks; everywhere if `None`.
+    /// How far back a sweep scans; `None` for a full sweep.
     depth: Option<Duration>,
 }
 
 impl Marks {
-    /// Where to look for work of these patterns, given with their lines.
+    /// Returns the ranges that a scan for work of these patterns, given with their lines, has to cover.
     pub(super) fn ranges(&self, patterns: &[(i32, &str)]) -> Ranges {
         let state = self.0.lock();
         let mut ranges = Ranges {
@@ -124,8 +127,8 @@ impl Marks {
         ranges
     }
 
-    /// Remembers where a look met many entries on its way to what it found. The look has been
-    /// committed, and began with these ranges; the time is the database's.
+    /// Adds stretches where a scan stepped over many entries. The scan began with these ranges, and its
+    /// transaction has been committed; `now` is the database's time.
     pub(super) fn learn(&self, ranges: &Ranges, found: &[Found], now: DateTime<Utc>) {
         let mut state = self.0.lock();
         if !state.knows_cuts_since(ranges.cuts) {
@@ -141,14 +144,15 @@ impl Marks {
             }
             let mut gap = from.clone();
             if !from.is_start() {
-                // This queue and rank has nothing any more. What becomes ready from now on is seen.
-                let to = Place::at(&from.queue, from.rank, now - LATE);
+                // No ready row is left in this queue and rank. The stretch ends before `now`, so that
+                // scans still see rows that become ready from now on.
+                let to = Place::at(&from.queue, from.rank, now - MAX_COMMIT_DELAY);
                 gap = Place::start(&from.queue, from.rank.saturating_add(1));
                 if from < to {
                     state.stretches.add(from, to, found.visited);
                 }
             }
-            if found.visited >= GAP {
+            if found.visited >= MIN_GAP_ENTRIES {
                 state.stretches.add(gap, end, found.visited);
             } else if let Some(row) = &found.place {
                 state.stretches.add(
@@ -162,7 +166,7 @@ impl Marks {
         state.stretches.keep_most_visited(MAX_STRETCHES);
     }
 
-    /// Rows of this queue became ready, or may have, whose `run_at` is this or later.
+    /// Notes that rows of this queue with a `run_at` of `since` or later may have become ready.
     pub(super) fn cut(&self, queue: &str, since: DateTime<Utc>) {
         let mut state = self.0.lock();
         state.last_cut += 1;
@@ -174,7 +178,7 @@ impl Marks {
         state.stretches.cut(queue, since);
     }
 
-    /// What a sweep has to look into.
+    /// Returns the parts of the stretches that the next sweep has to scan.
     pub(super) fn sweep(&self) -> Sweep {
         let state = self.0.lock();
         let back = state
@@ -205,8 +209,8 @@ impl Marks {
         sweep
     }
 
-    /// Cuts the stretches in which a sweep found something, and forgets those that are not worth it.
-    /// Returns the queues in which it found something.
+    /// Cuts the stretches in which a sweep found a ready row, and removes stretches with few entries.
+    /// Returns the queues in which the sweep found ready rows.
     pub(super) fn swept(&self, sweep: &Sweep, swept: &[Swept]) -> Vec<String> {
         let mut state = self.0.lock();
         let mut queues = Vec::new();
@@ -221,40 +225,40 @@ impl Marks {
             if let Some(row) = &swept.place {
                 queues.push(row.queue.clone());
                 state.stretches.cut_at(row);
-                // What lies behind the row was not counted.
+                // The sweep did not count the entries behind the row.
                 *count = i64::MAX;
             }
         }
         if sweep.is_full {
             for (start, visited) in visited {
-                state.stretches.counted(start, visited, FEW);
+                state.stretches.counted(start, visited, MIN_STRETCH_ENTRIES);
             }
         }
         queues
     }
 
-    /// How far back a sweep looks, in milliseconds; everywhere if `None`.
+    /// Returns how far back a sweep scans; `None` for a full sweep.
     pub(super) fn depth(&self) -> Option<Duration> {
         self.0.lock().depth
     }
 
-    /// A sweep took this long, or was cut off after it.
+    /// Adjusts the depth of the next sweep to the duration of a sweep that completed or timed out.
     pub(super) fn sweep_took(&self, time: Duration) {
         let mut state = self.0.lock();
         state.depth = match state.depth {
-            None if time > SWEEP_LONG => Some(DEPTH),
+            None if time > SWEEP_LONG => Some(REDUCED_SWEEP_DEPTH),
             Some(depth) if time > SWEEP_LONG => Some((depth / 2).max(Duration::from_secs(60))),
             Some(depth) if time < SWEEP_SHORT => Some(depth * 2).filter(|it| *it < FULL_DEPTH),
             depth => depth,
         };
     }
 
-    /// The database's time was this when it answered.
+    /// Notes the database's time, as an answer that has just arrived gave it.
     pub(super) fn heard(&self, now: DateTime<Utc>) {
         self.0.lock().clock = Some((now, Instant::now()));
     }
 
-    /// A time of the database that was not later than this moment of ours.
+    /// Returns an estimate of the database's time at a local moment, which is rather too early than too late.
     pub(super) fn time_at(&self, moment: Instant) -> DateTime<Utc> {
         let Some((now, heard)) = self.0.lock().clock else {
             return DateTime::UNIX_EPOCH;
@@ -262,20 +266,21 @@ impl Marks {
         let before = chrono::Duration::from_std(heard.saturating_duration_since(moment));
         let after = chrono::Duration::from_std(moment.saturating_duration_since(heard));
         match (before, after) {
-            (Ok(before), Ok(after)) => now + after - before - LATE / 10,
+            (Ok(before), Ok(after)) => now + after - before - MAX_COMMIT_DELAY / 10,
             _ => DateTime::UNIX_EPOCH,
         }
     }
 }
 
 impl State {
+    /// Returns whether all cuts are still kept that came after cut number `look`.
     fn knows_cuts_since(&self, look: u64) -> bool {
         self.cuts
             .front()
             .is_none_or(|(number, ..)| *number <= look + 1)
     }
 
-    /// Cuts what a look could not know of when it began.
+    /// Repeats the cuts that came after a scan had begun: the scan's result does not include them.
     fn cut_again(&mut self, look: u64) {
         let since: Vec<_> = self
             .cuts
@@ -290,7 +295,7 @@ impl State {
 }
 
 impl Ranges {
-    /// What is between `start` and `end` and in none of the stretches.
+    /// Adds the ranges between `start` and `end` that lie in none of the stretches.
     fn add(&mut self, line: Option<i32>, start: Place, end: Place, stretches: &Stretches) {
         let mut from = start;
         for it in stretches.iter() {
@@ -309,7 +314,7 @@ impl Ranges {
     }
 }
 
-/// Whether one pattern stands for all queues that another stands for.
+/// Returns whether a pattern matches every queue that another pattern matches.
 fn covers_all(pattern: &str, other: &str) -> bool {
     match other.strip_suffix('*') {
         Some(prefix) => pattern.ends_with('*') && covers(pattern, prefix),
@@ -317,19 +322,19 @@ fn covers_all(pattern: &str, other: &str) -> bool {
     }
 }
 
-/// What the tick has looked at already, so that it does not step over dead index entries again.
+/// The times up to which ticks have scanned, so that the next tick does not step over dead index entries again.
 #[derive(Debug, Default)]
 pub(super) struct Looked {
-    /// Due jobs before this time were looked for.
+    /// The `run_at` up to which earlier ticks have scanned for due jobs.
     pub(super) due_from: Option<DateTime<Utc>>,
-    /// Attempts that were claimed before this time and run still are in `leased`.
+    /// The claim time up to which earlier ticks have scanned. Older attempts that still run are in `leased`.
     pub(super) claimed_from: Option<DateTime<Utc>>,
-    /// By job, until when its lease lasted when we last looked.
+    /// The end of each job's lease, as the last tick read it, by job id.
     leased: HashMap<i64, DateTime<Utc>>,
 }
 
 impl Looked {
-    /// Looks everywhere the next time, or as far back as a sweep may.
+    /// Makes the next tick scan everything, or as far back as a sweep of this depth.
     pub(super) fn look_back(&mut self, depth: Option<Duration>) {
         let back = depth.and_then(|it| chrono::Duration::from_std(it).ok());
         let earlier = |time: Option<DateTime<Utc>>| time?.checked_sub_signed(back?);
@@ -337,7 +342,7 @@ impl Looked {
         self.claimed_from = earlier(self.claimed_from);
     }
 
-    /// The jobs whose leases may have run out since.
+    /// Returns the jobs whose leases may have expired by now.
     pub(super) fn to_ask(&self, now: DateTime<Utc>) -> Vec<i64> {
         let may_be_over = |until: &DateTime<Utc>| *until < now;
         let asked = self.leased.iter().filter(|(_, until)| may_be_over(until));

@@ -1,12 +1,12 @@
-//! Ranges of the index of ready jobs, as the database is asked about them.
+//! Ranges of the index `jobs_ready`, as parameters of a query.
 
 use chrono::{DateTime, Utc};
 
 use super::marks::Found;
 use super::stretches::{MAX_RANK, MIN_RANK, Place};
 
-/// Ranges as columns for `pipeline.heads_v1`. A range lies in one queue, from a position up to a rank; or
-/// it holds all queues from one name up to another.
+/// Ranges as columns for `pipeline.heads_v1`. A range either lies in one queue, from a position up to a rank,
+/// or holds all queues from one name up to another.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     pub(super) queues: Vec<String>,
@@ -15,7 +15,7 @@ pub(super) struct Columns {
     pub(super) times: Vec<DateTime<Utc>>,
     pub(super) ids: Vec<i64>,
     pub(super) to_ranks: Vec<i32>,
-    /// Where each begins and ends.
+    /// The positions at which each range begins and ends.
     places: Vec<(Place, Place)>,
 }
 
@@ -24,8 +24,8 @@ impl Columns {
         self.places.len()
     }
 
-    /// Adds what lies between two positions, of which the latter is the start of a pair: the rest of the
-    /// first queue, the queues between, and the beginning of the last queue.
+    /// Adds the ranges between two positions: the rest of the first queue, the queues in between, and the
+    /// beginning of the last queue. `to` is the start of a pair of queue and rank.
     pub(super) fn add(&mut self, from: Place, to: Place) {
         if from.queue == to.queue {
             self.push(from, to, None);
@@ -33,7 +33,8 @@ impl Columns {
         }
         let (mut between, first) = (from.queue.clone(), from.clone());
         if from.rank > MIN_RANK || !from.is_start() {
-            // Before every longer name that begins so: no name holds a space.
+            // Sorts after the first queue and before every longer name with this prefix, because no queue
+            // name contains a space.
             between.push(' ');
             let end = Place::start(&from.queue, MAX_RANK);
             if from < end {
@@ -50,7 +51,7 @@ impl Columns {
         }
     }
 
-    /// With a name, all queues from that name on; else a part of one queue.
+    /// Adds one range: all queues from the name `queues_from` on, or a part of one queue if it is `None`.
     fn push(&mut self, from: Place, to: Place, queues_from: Option<String>) {
         let is_several = queues_from.is_some();
         self.queues
@@ -64,7 +65,7 @@ impl Columns {
         self.places.push((from, to));
     }
 
-    /// From where to where a look met what it counted.
+    /// Returns the positions between which a scan counted the entries of this result.
     pub(super) fn met(&self, found: &Found) -> Option<(Place, Place)> {
         let at = usize::try_from(found.range - 1).ok()?;
         let (from, to) = self.places.get(at)?;

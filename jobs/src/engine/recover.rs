@@ -1,4 +1,4 @@
-//! After a lost connection: which claims are ours, and which were never heard of.
+//! Recovery after a lost connection: confirms claims of this worker, and releases claims whose answer was lost.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use crate::limits;
 /// How long to wait for an orphaned backend to finish its transaction.
 const ORPHANED_BACKEND_TIMEOUT: Duration = Duration::from_secs(60);
 const ORPHANED_BACKEND_POLL: Duration = Duration::from_millis(20);
-/// How far back unanswered claims are looked for. Older ones cost an attempt, when their leases run out.
+/// The maximum age of unanswered claims that are released. An older one costs its job an attempt, when the
+/// lease expires.
 const MAX_CLAIM_AGE: Duration = Duration::from_secs(15 * 60);
 
-/// Gives back the jobs that were claimed for this worker in an answer that never arrived: rows that say
-/// this worker runs them, under tokens that it does not know. Returns their queues, and the earliest time
-/// at which one of them was due.
+/// Releases jobs that were claimed for this worker in an answer that never arrived: rows of this worker with
+/// tokens that it does not know. Returns the queues of these jobs and their earliest `run_at`.
 pub(super) async fn give_back_unknown(
     config: &Config,
     connection: &mut EngineConnection,
@@ -42,15 +42,15 @@ pub(super) async fn give_back_unknown(
     };
     tracing::warn!(
         count,
-        "claimed jobs whose claim was never answered were given back"
+        "released claimed jobs whose claim was never answered"
     );
     Ok(Some((queues, since)))
 }
 
-/// Returns which of these jobs the lost commit has claimed. The rows decide; the transaction's id could
-/// not: after a crash, a server gives an id that had not reached its log to another transaction.
+/// Returns those of these jobs that a commit without an answer has claimed. The rows decide, not the
+/// transaction id: after a crash, a server may assign an id that had not reached its log a second time.
 ///
-/// The backend of the session that sent the commit may still be at work: the rows are read once it is gone.
+/// The backend of the session that sent the commit may still be active: the rows are read once it has ended.
 pub(super) async fn confirmed(
     config: &Config,
     lifecycle: &Lifecycle,

@@ -1,4 +1,4 @@
-//! Renews leases, and stops jobs whose lease is lost.
+//! Renews leases, and stops jobs whose leases are lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use super::connection::{EngineConnection, timed_out};
 use super::lifecycle::{Lifecycle, Phase};
 use crate::attempt::Ledger;
 
-/// How often leases are checked; a lease is at least a second long.
+/// The interval at which leases are checked. A lease is at least a second long.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// The most leases in one statement.
+/// The maximum number of leases in one statement.
 const PAGE: usize = 5_000;
 
-/// Connects before anything is claimed: the shortest lease leaves little time for it.
+/// Opens the connection before the first claim: the shortest lease leaves little time to connect.
 pub(crate) async fn connect(connection: &mut EngineConnection) {
     if let Err(error) = connection.get().await {
         connection.failed(&error);
@@ -38,7 +38,7 @@ pub(crate) async fn run(
         }
         for due in ledger.leases_due().chunks(PAGE) {
             let sent = Instant::now();
-            // No longer than the first of them has: then it must be stopped.
+            // The timeout is the time until the next running job has to be stopped.
             match tokio::time::timeout(time_left, renew(&mut connection, due)).await {
                 Ok(Ok(answer)) => {
                     connection.succeeded();
@@ -60,9 +60,9 @@ pub(crate) async fn run(
 
 /// The tokens whose leases were not renewed.
 struct Answer {
-    /// No row bears the token any more.
+    /// Tokens that no row has any more.
     lost: Vec<i64>,
-    /// Another transaction holds the row.
+    /// Tokens whose row another transaction holds.
     held: Vec<i64>,
 }
 

@@ -3,8 +3,8 @@
 use super::transaction::{Committed, FailedJob};
 use crate::attempt::{AttemptEnd, EndKind};
 
-/// Logs what a committed transaction did: one line for each job that failed for good, at warn; one for each
-/// attempt that will be followed by another, at info.
+/// Logs the ends of a committed transaction: each job that failed for good at warn, and each attempt that will
+/// be retried at info.
 pub(super) fn ends(ends: &[AttemptEnd], done: &Committed) {
     for (at, end) in ends.iter().enumerate() {
         if done.held.contains_key(&at) {
@@ -15,7 +15,7 @@ pub(super) fn ends(ends: &[AttemptEnd], done: &Committed) {
                 tracing::warn!(
                     job.id = end.id,
                     attempt = end.attempt,
-                    "attempt ended after its lease was lost; its end changes nothing"
+                    "attempt ended after its lease was lost; its end was ignored"
                 );
             }
         } else if let Some(job) = done.failed.get(&at) {
@@ -90,6 +90,6 @@ fn retried(end: &AttemptEnd) {
 pub(super) fn given_up(count: usize) {
     tracing::error!(
         count,
-        "ends of attempts could not be written in time; their jobs are taken over when their leases run out"
+        "ends of attempts could not be written in time; their jobs are taken over when their leases expire"
     );
 }

@@ -1,4 +1,4 @@
-//! The queues that a worker serves: a pattern, a number of slots, and whether there may be work.
+//! The queue patterns of a worker: the slots of each pattern, and whether its queues may have work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,23 +11,23 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use super::marks::Marks;
 use crate::{Error, Result, limits};
 
-/// How long a waiting job may be overtaken by work that can start at once.
+/// How long released steps may start ahead of a job that waits in the queue.
 const MAX_OVERTAKING: Duration = Duration::from_secs(1);
 
 /// All queue patterns of one worker. A queue belongs to the most specific pattern that matches it: its own
 /// name, else the longest prefix.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// The most specific pattern first.
+    /// The patterns, the most specific one first.
     queues: Vec<QueueSlots>,
-    /// Where the index of ready jobs is known to hold nothing.
+    /// The stretches of the index `jobs_ready` that are known to hold no ready row.
     pub(super) marks: Marks,
     /// Wakes the committer.
     work: Arc<Notify>,
 }
 
 impl Slots {
-    /// Checks the patterns: at least one, none twice.
+    /// Creates the slots of a worker. Fails if there is no pattern, or if a pattern is given twice.
     pub(crate) fn new(patterns: Vec<(String, u32)>, work: Arc<Notify>) -> Result<Self> {
         if patterns.is_empty() {
             return Err(Error::Worker(
@@ -70,13 +70,14 @@ impl Slots {
         self.queues.iter().position(covers_it)
     }
 
-    /// Notes that there may be work in this queue whose `run_at` is `since` or later, and wakes the committer.
+    /// Notes that this queue may have ready jobs with a `run_at` of `since` or later, and wakes the committer.
     pub(crate) fn wake(&self, queue: &str, since: DateTime<Utc>) {
         self.marks.cut(queue, since);
         self.wake_queue(queue);
     }
 
-    /// Notes that there may be work in this queue where the marks allow a claim to look.
+    /// Notes that this queue may have ready jobs outside the stretches that claims skip, and wakes the
+    /// committer.
     pub(super) fn wake_queue(&self, queue: &str) {
         if let Some(at) = self.pattern_of(queue) {
             self.queues[at].wake();
@@ -89,14 +90,14 @@ impl Slots {
         self.work.notify_one();
     }
 
-    /// Reserves free slots: those that a claim may fill, and with `hand_over` those that released work may
-    /// take at once.
+    /// Reserves free slots for a claim, and with `hand_over` also for steps that a transaction releases and
+    /// starts at once.
     pub(crate) fn reserve(&self, at_most: u32, hand_over: bool) -> Vec<Reserved> {
         let reserve = |(queue, it): (usize, &QueueSlots)| it.reserve(queue, at_most, hand_over);
         self.queues.iter().enumerate().filter_map(reserve).collect()
     }
 
-    /// Releases slots that no claim has filled. There may still be work for them.
+    /// Releases slots that no claim has filled, and marks their queues: they may still have work.
     pub(crate) fn release(&self, reserved: &mut Vec<Reserved>) {
         for reserved in reserved.drain(..) {
             if reserved.claims {
@@ -114,16 +115,16 @@ impl Slots {
     }
 }
 
-/// One queue, or several by prefix, with slots of its own.
+/// One pattern (a queue, or all queues with a prefix) and its slots.
 #[derive(Debug)]
 pub(crate) struct QueueSlots {
     pub(crate) pattern: String,
     pub(crate) slots: u32,
     free: Arc<Semaphore>,
-    /// Whether a claim may find something. Cleared before the claim asks, so that work which arrives
-    /// meanwhile is asked for again.
+    /// Whether a claim may find ready jobs. Cleared before a claim is sent, so that jobs which arrive during
+    /// the claim cause another claim.
     may_have_work: AtomicBool,
-    /// The job that waits longest, as far as this process knows.
+    /// The job that has waited longest in the queue, as far as this process knows.
     head: Mutex<Option<Head>>,
 }
 
@@ -181,8 +182,8 @@ impl QueueSlots {
         })
     }
 
-    /// Notes a claim's answer: `last` is priority and waiting time of the last job it got, where it got as
-    /// many as it asked for; else nothing waits any more.
+    /// Notes the answer to a claim. `last` is the priority and waiting time of the last claimed job if the
+    /// claim was filled; `None` means that no further job waits.
     pub(crate) fn claimed(&self, last: Option<(i16, Duration)>) {
         let now = Instant::now();
         *self.head.lock() = last.map(|(priority, waited)| Head {
@@ -191,13 +192,13 @@ impl QueueSlots {
         });
     }
 
-    /// Asks again: a claim filled all of its slots, or none was made because hand-over filled them.
+    /// Requests another claim: the last claim filled all its slots, or hand-over had filled them before it.
     pub(crate) fn ask_again(&self) {
         self.wake();
     }
 
-    /// Returns the lowest priority that may start without queueing; `None` if nothing may, because a job has
-    /// waited long enough.
+    /// Returns the lowest priority at which a step may start without queueing; `None` if no step may, because
+    /// a queued job has waited for [`MAX_OVERTAKING`].
     pub(crate) fn min_priority(&self) -> Option<i16> {
         match *self.head.lock() {
             None => Some(i16::MIN),
@@ -209,10 +210,10 @@ impl QueueSlots {
 /// Free slots of one pattern that a transaction may fill.
 #[derive(Debug)]
 pub(crate) struct Reserved {
-    /// The position of the pattern.
+    /// The position of the pattern in [`Slots`].
     pub(crate) queue: usize,
     pub(crate) permits: OwnedSemaphorePermit,
-    /// Whether the queue is to be asked for work.
+    /// Whether the transaction is to claim jobs for these slots.
     pub(crate) claims: bool,
 }
 

@@ -1,19 +1,19 @@
-//! Stretches of the index of ready jobs, in its order.
+//! Positions and stretches in the index `jobs_ready`, in the order of the index.
 
 use chrono::{DateTime, NaiveDate, Utc};
 
-/// The first and last rank; ranks are priorities negated.
+/// The first and the last rank. A rank is a negated priority.
 pub(super) const MIN_RANK: i32 = i32::MIN;
 pub(super) const MAX_RANK: i32 = i32::MAX;
 
-/// The earliest time that Postgres knows.
+/// Returns the earliest timestamp of Postgres.
 fn min_time() -> DateTime<Utc> {
     NaiveDate::from_ymd_opt(-4713, 11, 24)
         .and_then(|day| day.and_hms_opt(0, 0, 0))
         .map_or(DateTime::UNIX_EPOCH, |time| time.and_utc())
 }
 
-/// A position in the index `jobs_ready`, in its order.
+/// A position in the index `jobs_ready`. Positions compare in the order of the index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) queue: String,
@@ -23,12 +23,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Before the first row of this queue and rank.
+    /// Returns the position before the first row of this queue and rank.
     pub(super) fn start(queue: &str, rank: i32) -> Self {
         Self::at(queue, rank, min_time())
     }
 
-    /// Before the first row of this queue, rank and time.
+    /// Returns the position before the first row of this queue, rank and time.
     pub(super) fn at(queue: &str, rank: i32, run_at: DateTime<Utc>) -> Self {
         Self {
             queue: queue.to_owned(),
@@ -38,7 +38,7 @@ impl Place {
         }
     }
 
-    /// Whether it lies before the first row of its queue and rank.
+    /// Returns whether the position lies before the first row of its queue and rank.
     pub(super) fn is_start(&self) -> bool {
         self.id == i64::MIN && self.run_at == min_time()
     }
@@ -48,7 +48,7 @@ impl Place {
     }
 }
 
-/// The position of a row that was found, if one was.
+/// Returns the position of a row, or `None` if the query returned no row.
 pub(super) fn place(
     queue: Option<String>,
     rank: Option<i32>,
@@ -63,17 +63,17 @@ pub(super) fn place(
     })
 }
 
-/// From `from` up to and without `to` nothing ready was seen. `from` is the start of a pair of queue and
-/// rank.
+/// A part of the index in which a scan found no ready row: from `from` (inclusive) to `to` (exclusive).
+/// `from` is the start of a pair of queue and rank.
 #[derive(Debug, Clone)]
 pub(super) struct Stretch {
     pub(super) from: Place,
     pub(super) to: Place,
-    /// How many index entries it held when they were last counted.
+    /// The number of index entries in the stretch when they were last counted.
     pub(super) visited: i64,
 }
 
-/// Stretches in order, apart from each other.
+/// Stretches in the order of the index, without overlaps.
 #[derive(Debug, Default)]
 pub(super) struct Stretches(Vec<Stretch>);
 
@@ -82,8 +82,8 @@ impl Stretches {
         self.0.iter()
     }
 
-    /// Adds a stretch, which may touch or overlap others. One that begins in the middle of a pair must
-    /// continue another: that one may have been cut since.
+    /// Adds a stretch and merges it with the stretches that it touches or overlaps. A stretch that begins in
+    /// the middle of a pair is added only if it continues a known stretch, which may have been cut meanwhile.
     pub(super) fn add(&mut self, from: Place, to: Place, visited: i64) {
         if from >= to {
             return;
@@ -105,7 +105,7 @@ impl Stretches {
         self.0 = apart;
     }
 
-    /// Takes what may lie in this queue from this time on out of all stretches.
+    /// Removes the positions of this queue from time `since` on from all stretches.
     pub(super) fn cut(&mut self, queue: &str, since: DateTime<Utc>) {
         let (start, end) = (Place::start(queue, MIN_RANK), Place::start(queue, MAX_RANK));
         if !self.0.iter().any(|it| it.from < end && start < it.to) {
@@ -126,7 +126,7 @@ impl Stretches {
                     });
                 }
             };
-            // What lies in other queues, and what lies before that time in the ranks we know.
+            // Keep the positions in other queues, and those before `since` in the two ranks that are known.
             keep(it.from.clone(), it.to.clone().min(start.clone()));
             if it.from >= start {
                 let before = Place::at(queue, it.from.rank, since);
@@ -141,7 +141,7 @@ impl Stretches {
         self.0 = pieces;
     }
 
-    /// Ends the stretch that this row was found in before it.
+    /// Shortens the stretch that contains this row, so that the stretch ends before the row.
     pub(super) fn cut_at(&mut self, row: &Place) {
         for it in &mut self.0 {
             if it.from <= *row && *row < it.to {
@@ -151,7 +151,7 @@ impl Stretches {
         self.0.retain(|it| it.from < it.to);
     }
 
-    /// Keeps so many stretches, those with the most entries.
+    /// Keeps the `most` stretches with the most entries and removes the others.
     pub(super) fn keep_most_visited(&mut self, most: usize) {
         if self.0.len() > most {
             let mut counts: Vec<i64> = self.0.iter().map(|it| it.visited).collect();
@@ -162,7 +162,8 @@ impl Stretches {
         }
     }
 
-    /// Sets how many entries the stretch that begins here holds; forgets it if they are few.
+    /// Sets the number of entries of the stretch that begins at `from`, or removes the stretch if there are
+    /// fewer than `few` entries.
     pub(super) fn counted(&mut self, from: &Place, visited: i64, few: i64) {
         if visited < few {
             self.0.retain(|it| it.from != *from);
@@ -172,7 +173,8 @@ impl Stretches {
     }
 }
 
-/// Where the queues of a pattern begin and end. Every character of a name comes before `~`.
+/// Returns the positions at which the queues of a pattern begin and end. Every character that a queue name
+/// may contain sorts before `~`.
 pub(super) fn bounds(pattern: &str) -> (Place, Place) {
     match pattern.strip_suffix('*') {
         Some(prefix) => (

@@ -1,4 +1,4 @@
-//! The supervisor: starts the engine's tasks, watches them, and brings the worker to its end.
+//! The supervisor: starts the engine's tasks, watches them, and shuts the worker down.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,20 +13,21 @@ use super::{Engine, committer, isolation, renew, watchdog};
 use crate::Error;
 use crate::attempt::Ledger;
 
-/// How long shutdown waits for aborted jobs to be dropped before it hands them back all the same.
+/// How long shutdown waits until aborted jobs are dropped. After that it hands them back without waiting.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long tasks may take to end once the worker has given up what it could not write.
+/// How long the engine's tasks may take to end once the worker has given up its unwritten ends.
 const LAST_TASKS_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often apalis is asked whether it stops the worker: it tells a backend only when no job runs any more.
+/// The interval at which the supervisor asks apalis whether the worker is stopping: apalis notifies a backend
+/// only after the last job has ended.
 const STOP_POLL: Duration = Duration::from_millis(20);
 
-/// Runs the engine from its registration until everything has ended.
+/// Runs the engine from the registration of the worker until its last task has ended.
 pub(super) async fn run(engine: Arc<Engine>, context: WorkerContext) {
     let stop_poll = tokio::spawn(follow_apalis(Arc::clone(&engine), context));
     let mut connection = EngineConnection::new("tick", &engine.config.pool);
     let mut leases = EngineConnection::new("leases", &engine.config.pool);
     let ticker = engine.ticker();
-    // Leases first: the shortest leaves little time to connect once something is claimed.
+    // Connect for renewals before the first claim: the shortest lease leaves little time to connect.
     let (is_registered, ()) = tokio::join!(
         ticker.register(&mut connection),
         renew::connect(&mut leases)
@@ -43,7 +44,7 @@ pub(super) async fn run(engine: Arc<Engine>, context: WorkerContext) {
     stop_poll.abort();
 }
 
-/// Passes a stop that apalis was told of on to the engine.
+/// Stops the engine when apalis stops the worker.
 async fn follow_apalis(engine: Arc<Engine>, context: WorkerContext) {
     while !context.is_shutting_down() && !engine.lifecycle.has_reached(Phase::Draining) {
         tokio::time::sleep(STOP_POLL).await;
@@ -100,9 +101,11 @@ async fn see_to_the_end(engine: &Engine, tasks: &mut Tasks) {
         return;
     };
     if task == "shutdown" {
-        tracing::error!("the database did not answer in time to end the worker in good order");
+        tracing::error!(
+            "shutdown timed out: database did not answer; jobs are taken over when their leases expire"
+        );
     } else {
-        tracing::error!(task, "engine task failed; the worker ends");
+        tracing::error!(task, "engine task failed; stopping the worker");
         lifecycle.fail(Error::EngineTaskFailed {
             worker: engine.config.name.clone(),
             task,
@@ -111,7 +114,7 @@ async fn see_to_the_end(engine: &Engine, tasks: &mut Tasks) {
     fall(ledger, lifecycle, tasks).await;
 }
 
-/// Ends the worker without writing anything more: its jobs are taken over when their leases run out.
+/// Stops the worker without writing any more ends: other workers take over its jobs when the leases expire.
 async fn fall(ledger: &Ledger, lifecycle: &Lifecycle, tasks: &mut Tasks) {
     lifecycle.advance(Phase::Draining);
     ledger.kill_all();
@@ -120,8 +123,8 @@ async fn fall(ledger: &Ledger, lifecycle: &Lifecycle, tasks: &mut Tasks) {
     tasks.abort().await;
 }
 
-/// Gives running jobs their grace period, then aborts them. Jobs that were claimed and have not started go
-/// back at once, also those whose claim is still under way.
+/// Gives running jobs their grace period, then aborts them. Claimed jobs that have not started are handed
+/// back at once, including jobs whose claim is still in progress.
 async fn drain(engine: &Engine) {
     let ledger = &engine.ledger;
     let quiet = async {

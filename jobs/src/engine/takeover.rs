@@ -1,30 +1,31 @@
-//! When a lease that ran out may be taken over: not because of the database's clock alone.
+//! Decides when the job of an expired lease may be taken over. The database's clock alone is not enough.
 //!
-//! A lease ends by the database's clock. If that clock jumps forward, every lease seems to be over, though
-//! every worker is alive; if the database was away, workers could not renew. In both cases the holders get
-//! the time to renew before their jobs are taken over.
+//! A lease expires by the database's clock. If that clock jumps forward, every lease seems to have expired,
+//! although every worker is alive. If the database was unreachable, workers could not renew their leases. In
+//! both cases the holders get time to renew before other workers take over their jobs.
 
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// A difference between the database's clock and ours that is no jump.
-const TOLERANCE: TimeDelta = TimeDelta::seconds(1);
-/// How long the holders of leases have to reconnect and renew after the database was away.
+/// The maximum difference between the elapsed time of the database's clock and of the local clock; a larger
+/// difference is a jump.
+const MAX_CLOCK_DRIFT: TimeDelta = TimeDelta::seconds(1);
+/// How long the holders of leases have to reconnect and renew after an outage.
 const RECONNECT_TIME: Duration = Duration::from_secs(3);
-/// A database that did not answer for this long was away.
-const AWAY: Duration = Duration::from_secs(2);
+/// The minimum time without an answer from the database that counts as an outage.
+const MIN_OUTAGE: Duration = Duration::from_secs(2);
 
-/// What the ticker knows of the database's clock.
+/// The ticker's observations of the database's clock and of outages.
 #[derive(Debug, Default)]
 pub(super) struct Takeovers {
     /// The last time that the database told, and when it was asked and answered.
     last: Option<(DateTime<Utc>, Instant, Instant)>,
     /// The time after the last jump, and its width.
     jump: Option<(DateTime<Utc>, TimeDelta)>,
-    /// When the database first did not answer, if it has not answered since.
+    /// When the current outage began: the first request without an answer.
     away_since: Option<Instant>,
-    /// No lease is taken over before this moment.
+    /// The moment before which no lease is taken over.
     held_until: Option<Instant>,
 }
 
@@ -35,17 +36,17 @@ impl Takeovers {
             // The most that can have passed between the two readings of the database's clock.
             let passed = heard.saturating_duration_since(asked);
             let expected = before + TimeDelta::from_std(passed).unwrap_or_default();
-            if now - expected > TOLERANCE {
+            if now - expected > MAX_CLOCK_DRIFT {
                 let width = now - expected;
                 tracing::warn!(
                     jump_ms = width.num_milliseconds(),
-                    "clock of the database jumped forward; leases are kept for as long"
+                    "database clock jumped forward; extending leases by the jump"
                 );
                 self.jump = Some((now, width));
             }
         }
         if let Some(since) = self.away_since.take()
-            && heard.saturating_duration_since(since) > AWAY
+            && heard.saturating_duration_since(since) > MIN_OUTAGE
         {
             self.held_until = Some(heard + RECONNECT_TIME);
         }
@@ -65,7 +66,8 @@ impl Takeovers {
         if self.held_until.is_some_and(|until| heard < until) {
             return false;
         }
-        // A lease that was to end before the jump landed was granted before it: the jump took its time away.
+        // A lease that ends before the time after the jump was granted before the jump. The jump shortened
+        // that lease by its width.
         match self.jump {
             Some((landed, width)) if lease_until < landed => lease_until + width < now,
             _ => true,

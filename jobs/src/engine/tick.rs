@@ -1,4 +1,4 @@
-//! The ticker: jobs that become due, leases that ran out, the worker's heartbeat, and notifications.
+//! The ticker: moves due jobs, finds expired leases, writes the worker's heartbeat, and sends notifications.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,15 +20,16 @@ use super::takeover::Takeovers;
 use crate::Error;
 use crate::attempt::{AttemptEnd, EndKind, Ledger};
 
-/// Others are told of jobs that became ready this long after they were due: their marks may be past them.
+/// The delay from which on due jobs are announced to other workers when they become ready: the marks of these
+/// workers may already be past the `run_at` of such jobs.
 const MAX_DUE_DELAY: TimeDelta = TimeDelta::seconds(5);
-/// The pause between two sweeps, as a multiple of the time that a sweep takes: the share of a sweep is
-/// bounded, however many dead rows a transaction elsewhere keeps alive.
+/// The minimum pause between two sweeps, as a multiple of the duration of a sweep. It bounds the share of time
+/// that sweeps take, however many dead rows a transaction elsewhere keeps alive.
 const SWEEP_SHARE: u32 = 20;
-/// How long a worker that has nothing left to do tries to close its row.
+/// How long a worker tries to mark its row as stopped at the end of shutdown.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the ticker uses.
+/// The ticker, with the parts of the engine that it uses.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     pub(crate) config: Arc<Config>,
@@ -41,8 +42,8 @@ pub(crate) struct Ticker {
 }
 
 impl Ticker {
-    /// Registers the worker: without a row of its own, nothing is claimed. Returns `false` if the worker was
-    /// stopped before.
+    /// Inserts the worker's row, without which the worker claims no jobs. Returns `false` if the worker was
+    /// stopped before it was registered.
     pub(crate) async fn register(&self, connection: &mut EngineConnection) -> bool {
         loop {
             let error = match limited(self.try_register(connection)).await {
@@ -60,8 +61,8 @@ impl Ticker {
                     Error::from(error)
                 }
             };
-            // `run` ends with this error. A worker that others run cannot end by itself: it goes on once
-            // somebody has migrated.
+            // `Worker::run` returns this error. A worker that an apalis monitor runs cannot return it, and
+            // continues once the database has been migrated.
             if matches!(error, Error::NotMigrated { .. }) {
                 let text = error.to_string();
                 if self.lifecycle.fail(error) {
@@ -102,7 +103,7 @@ impl Ticker {
     pub(crate) async fn run(self, mut connection: EngineConnection) {
         let mut looked = Looked::default();
         let mut takeovers = Takeovers::default();
-        // When the next sweep is due: at once, then with each poll, or more rarely where sweeps take long.
+        // When the next sweep is due: at once, then with each poll, or less often if sweeps take long.
         let mut next_sweep = Instant::now();
         // When the next tick is due; `None` means now. Notifications are sent without waiting for it.
         let mut next: Option<Instant> = None;
@@ -160,8 +161,8 @@ impl Ticker {
         Ok(Instant::now() + due?.map_or(poll, |due| due.min(poll)))
     }
 
-    /// Looks for ready jobs where none were seen before; the tick that follows looks as far back for due jobs
-    /// and lost leases.
+    /// Scans the stretches for ready jobs. The tick after the sweep scans equally far back for due jobs and
+    /// expired leases.
     pub(super) async fn sweep(
         &self,
         connection: &mut PgConnection,
@@ -203,15 +204,14 @@ impl Ticker {
         Ok(())
     }
 
-    /// Completes when nothing is left to do but to close the row, and the database still does not answer.
+    /// Completes [`CLOSE_TIMEOUT`] after the worker has begun to close: the database does not answer.
     async fn closed_for_long(&self) {
         self.lifecycle.reached(Phase::Closing).await;
         tokio::time::sleep(CLOSE_TIMEOUT).await;
     }
 
-    /// Waits until the tick is due, which is never later than the poll: the poll covers every notification
-    /// that was not sent or not heard. Returns earlier, with the time of the tick, where there are
-    /// notifications to send.
+    /// Waits until the next tick is due. A tick is due at the latest after the poll interval, which covers lost
+    /// notifications. Returns earlier, with the time of the tick, when there are notifications to send.
     async fn wait(&self, at: Instant) -> Option<Instant> {
         tokio::select! {
             () = self.schedule.due(at) => None,
@@ -220,7 +220,7 @@ impl Ticker {
         }
     }
 
-    /// Ticks once. Returns how long it takes until the next job is due.
+    /// Ticks once. Returns the time until the next job is due.
     pub(super) async fn tick(
         &self,
         connection: &mut PgConnection,
@@ -299,7 +299,7 @@ impl Ticker {
             .map(Duration::from_millis))
     }
 
-    /// Sends the last notifications and notes in the worker's row that it stopped.
+    /// Sends the last notifications and marks the worker's row as stopped.
     async fn close(&self, connection: &mut EngineConnection) {
         let outcome = tokio::time::timeout(CLOSE_TIMEOUT, async {
             let open = connection.get().await?;
@@ -313,7 +313,7 @@ impl Ticker {
             .await
         });
         if let Ok(Err(error)) = outcome.await {
-            tracing::debug!(%error, "row of the worker could not be closed");
+            tracing::debug!(%error, "worker row could not be marked as stopped");
         }
         connection.close().await;
     }

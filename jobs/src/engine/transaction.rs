@@ -17,7 +17,7 @@ use crate::input::Input;
 use crate::limits;
 use crate::sqlstate::{self, ErrorClass};
 
-/// What a transaction needs to know of its worker.
+/// The parts of the worker that a transaction uses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,
@@ -25,31 +25,31 @@ pub(super) struct Parts<'a> {
     pub(super) slots: &'a Slots,
 }
 
-/// What one transaction is asked to do.
+/// The work of one transaction: ends to write and slots to fill.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) ends: &'a [AttemptEnd],
     pub(super) reserved: &'a [Reserved],
-    /// The longest that one statement may take, where that is not the usual limit.
+    /// The timeout of a statement, if it differs from the usual one.
     pub(super) statement_limit: Option<Duration>,
-    /// Load the inputs of claimed jobs one half at a time, so that a job whose input cannot be loaded is
-    /// found and fails alone.
+    /// Whether to halve the claimed jobs when their inputs cannot be loaded, so that only the job with the
+    /// failing input fails.
     pub(super) isolate_inputs: bool,
 }
 
-/// What a committed transaction did.
+/// The result of a committed transaction.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
-    /// Positions of ends that changed nothing: their row is gone or bears another token.
+    /// Positions of ends that changed no row: the job's row was deleted or has another token.
     pub(super) stale: HashSet<usize>,
     /// Positions of ends after which their jobs have failed for good.
     pub(super) failed: HashMap<usize, FailedJob>,
-    /// Positions of ends that were not written, and the row that another transaction holds.
+    /// Positions of ends that were not written because another transaction holds the given row.
     pub(super) held: HashMap<usize, HeldRow>,
     pub(super) claimed: Vec<Claimed>,
     pub(super) asked: Vec<Asked>,
     pub(super) effects: Effects,
-    /// Positions of patterns of which large jobs may be left, because the claim had become too large.
+    /// Positions of patterns whose queues may still have large jobs, because the claim reached its byte limit.
     pub(super) cut_short: Vec<usize>,
     /// Queue and due time of jobs that were claimed and given back, because their inputs had no room.
     given_back: Vec<(String, DateTime<Utc>)>,
@@ -60,30 +60,31 @@ pub(super) struct Committed {
 /// A job that failed for good.
 #[derive(Debug)]
 pub(super) struct FailedJob {
-    /// Class and message of the last error.
+    /// The class and the message of the last error.
     pub(super) reason: (String, String),
     pub(super) kind: String,
     pub(super) key: Option<String>,
 }
 
-/// What a claim asked of one pattern, and what came of it.
+/// The number of jobs that a claim asked for in one pattern, and the last job that it got.
 #[derive(Debug)]
 pub(super) struct Asked {
     /// The position among the reserved slots.
     pub(super) at: usize,
     pub(super) count: usize,
-    /// Priority and waiting time of the last job, where as many came as were asked for.
+    /// The priority and waiting time of the last claimed job, if the claim was filled.
     pub(super) last: Option<(i16, Duration)>,
 }
 
-/// Why a transaction was not committed, or may not have been.
+/// The reason why a transaction was not committed, or may not have been committed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Nothing was written.
+    /// An error. Nothing was written.
     Error(sqlx::Error),
-    /// Nothing was written: an end hook found these rows locked that its own rows lead to.
+    /// An end hook needs rows that other transactions have locked; `rows` are the hook's own rows that depend
+    /// on them. Nothing was written.
     Held { hook: usize, rows: Vec<i64> },
-    /// The answer to the commit was lost, and with it whether these jobs are claimed.
+    /// The answer to the commit was lost: it is unknown whether these jobs are claimed.
     Unknown(Vec<Claimed>),
 }
 
@@ -164,7 +165,7 @@ async fn commit(
     }
 }
 
-/// Locks the rows that the ends need, without waiting. Returns the ends whose rows are held.
+/// Locks the hook rows of the ends without waiting. Returns the ends whose rows another transaction holds.
 async fn lock(
     hooks: &Hooks,
     tx: &mut PgConnection,
@@ -238,7 +239,7 @@ async fn end(
     for at in row.held.into_iter().flatten().filter_map(position) {
         done.held.insert(at, HeldRow::Job(ends[at].id));
     }
-    // Some jobs fail only in the database, which then says why.
+    // For some jobs the database decides that they have failed, and returns the reason.
     let reasons = row.classes.unwrap_or_default().into_iter();
     let reasons = reasons.zip(row.messages.unwrap_or_default());
     let names = row.kinds.unwrap_or_default().into_iter();
@@ -253,7 +254,7 @@ async fn end(
     Ok(())
 }
 
-/// Lets every hook write what follows from the ends that it has to do with.
+/// Calls every end hook with the ends that concern it.
 async fn apply(
     parts: Parts<'_>,
     tx: &mut PgConnection,
@@ -264,7 +265,7 @@ async fn apply(
     if ends.len() == done.held.len() {
         return Ok(());
     }
-    // An end whose failure the database decided carries the database's reason from here on.
+    // Hooks see the database's reason for failures that the database decided.
     let decided: HashMap<usize, AttemptEnd> = done
         .failed
         .iter()
@@ -314,8 +315,8 @@ fn outcome(end: &AttemptEnd, has_failed: bool) -> Outcome {
     }
 }
 
-/// Offers the reserved slots to hand-over. Patterns without a free slot are listed too: a queue that belongs
-/// to one of them must not take the slots of a wider pattern.
+/// Offers the reserved slots to hand-over. The offer includes patterns without a free slot: a queue that
+/// belongs to such a pattern must not use the slots of a less specific pattern.
 fn offer(parts: Parts<'_>, reserved: &[Reserved]) -> SlotOffer {
     let free = |at: usize| {
         let reserved = reserved.iter().find(|reserved| reserved.queue == at)?;
@@ -356,7 +357,7 @@ fn seat(slots: &Slots, reserved: &[Reserved], started: &mut [Claimed]) {
     }
 }
 
-/// Claims jobs for the slots that are left.
+/// Claims jobs for the reserved slots that hand-over has left free.
 async fn claim(
     parts: Parts<'_>,
     tx: &mut PgConnection,
@@ -381,7 +382,7 @@ async fn claim(
         return Ok(());
     }
     let slots = parts.slots;
-    // All patterns: a queue belongs to the most specific one, also where that has no free slot.
+    // Send all patterns: a queue belongs to its most specific pattern, even if that has no free slot.
     let patterns: Vec<&str> = slots.iter().map(|queue| queue.pattern.as_str()).collect();
     let mut limits = vec![0_i32; patterns.len()];
     let mut looked_for = Vec::with_capacity(done.asked.len());
@@ -394,8 +395,8 @@ async fn claim(
     let rows = sqlx::query_file!(
         "src/sql/claim.sql",
         parts.config.worker(),
-        // With the ids of the jobs, the tokens: random, because a number from a sequence may be given out
-        // twice around a crash or a failover.
+        // The tokens are derived from this number and the job ids. The number is random, because a sequence
+        // may return the same number twice after a crash or a failover.
         fastrand::i64(0..=i64::MAX),
         &patterns as &[&str],
         &limits,
@@ -487,7 +488,7 @@ async fn claim(
     Ok(())
 }
 
-/// Loads the inputs of claimed jobs. Jobs for whose input there is no room are removed from the list.
+/// Loads the inputs of claimed jobs. Removes the jobs from the list whose inputs exceed the byte limit for now.
 async fn load(
     hooks: &Hooks,
     tx: &mut PgConnection,
@@ -526,7 +527,7 @@ async fn load(
     Ok(())
 }
 
-/// Halves a part whose inputs cannot be loaded; a job that stands alone is refused.
+/// Halves a list of jobs whose inputs cannot be loaded; refuses the input if the list is a single job.
 fn split_or_refuse(
     mut part: Vec<Claimed>,
     error: &sqlx::Error,

@@ -1,4 +1,4 @@
-//! The jobs of one call on their way into the database, cut into statements by their bytes.
+//! Splits the jobs of one call into statements by their bytes, and inserts them.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -7,12 +7,12 @@ use super::{Due, Enqueued, NewJob, not_encodable};
 use crate::known::Wanted;
 use crate::{Error, Result, limits};
 
-/// The jobs of one call, a page for each statement. The order of pages and of jobs in them is that in which
-/// unique keys are taken, the same for every caller.
+/// The jobs of one call, with one page for each statement. Pages, and the jobs in them, are sorted in the
+/// order in which every caller locks unique keys, so that two callers cannot deadlock.
 pub(crate) struct Pages(Vec<Columns>);
 
 impl Pages {
-    /// Checks every job before any is written.
+    /// Checks all jobs and splits them into pages.
     pub(crate) fn of(jobs: Vec<NewJob>, bytes: limits::Bytes) -> Result<Self> {
         if jobs.len() > limits::BULK {
             return Err(Error::TooMany { count: jobs.len() });
@@ -28,7 +28,7 @@ impl Pages {
         }
         let mut jobs: Vec<(usize, NewJob)> = jobs.into_iter().enumerate().collect();
         if size > bytes.page {
-            // Without a key first: that is the order within a statement.
+            // Jobs without a key come first, as within one statement (see `enqueue_v1`).
             let of = |job: &NewJob| {
                 (
                     job.unique_key.is_some().then_some(job.kind),
@@ -52,18 +52,18 @@ impl Pages {
         Ok(Self(pages))
     }
 
-    /// Whether one statement is enough.
+    /// Returns whether one statement is enough.
     pub(crate) fn is_one(&self) -> bool {
         self.0.len() < 2
     }
 
-    /// What somebody must take, one for each job.
+    /// Returns the job type and the queue of each job, for which a live worker is needed.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
         self.0.iter().flat_map(Columns::wanted)
     }
 
-    /// Inserts the jobs page by page; the caller sees to it that all are kept or none. Returns them in the
-    /// order in which they were given.
+    /// Inserts the jobs page by page, and returns the results in the order of the call. The caller makes sure
+    /// that all pages are kept or none.
     pub(crate) async fn insert(
         self,
         connection: &mut PgConnection,
@@ -81,10 +81,10 @@ impl Pages {
     }
 }
 
-/// The jobs of one statement, a column each.
+/// The jobs of one statement, as one array for each column.
 #[derive(Default)]
 struct Columns {
-    /// Where each job is in the call.
+    /// The position of each job in the call.
     at: Vec<usize>,
     size: usize,
     kinds: Vec<&'static str>,
@@ -156,7 +156,7 @@ impl Columns {
         )
         .fetch_all(connection)
         .await?;
-        // Those without a key come back in the order they went in, without their position.
+        // Jobs without a key are returned in the order of the arrays, without a position.
         let mut plain = self
             .keys
             .iter()

@@ -1,4 +1,4 @@
--- Counts stop at a limit: nobody reads the difference, and a long queue must not make a page slow.
+-- Counts stop at a limit, so that a long queue does not slow the page down.
 select status::text as "status!",
        (select count(*) from (
             select from pipeline.jobs j

@@ -1,4 +1,5 @@
--- Which of these claims the rows bear for this worker, and whether the backend that made them is still at work.
+-- Returns which of these claims the rows of this worker have, and whether the backend that sent them is still
+-- active.
 select
     (
         select array_agg(j.token) from unnest($1::bigint[], $2::bigint[]) as e (id, token)

@@ -1,4 +1,4 @@
--- Reads the catalogs rather than to_regclass(): that one fails where the role may not use the schema.
+-- Reads the catalogs instead of to_regclass(), which fails if the role has no usage privilege on the schema.
 select
     current_setting('server_version_num')::int as "server_version!",
     current_setting('server_version')          as "server_name!",

@@ -1,5 +1,5 @@
--- Of what is wanted, what no live worker takes, and how far the best of them would come. A sign of life is
--- written every 5 s.
+-- Returns the wanted jobs that no live worker takes, and for each the best match among the workers. A worker
+-- writes its heartbeat every 5 s.
 select wanted.ord as "ord!", worker.is_known as "is_known!", worker.is_taken as "is_taken!"
 from unnest($1::text[], $2::text[], $3::boolean[]) with ordinality as wanted (kind, queue, is_step, ord)
 cross join lateral (

@@ -1,4 +1,4 @@
-//! What is asked of a run that is there: cancel it, open it again, run it again.
+//! Operations on existing runs: cancel, reopen, rerun.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use super::send::copy;
 use crate::coordinator::{REQUESTS, is_in_the_way, news, take_up_chains};
 use crate::{Error, Result, RunStatus};
 
-/// How long a run that others hold is waited for.
+/// How long an operation retries while other transactions hold the run.
 const HELD_TIMEOUT: Duration = Duration::from_secs(30);
-/// The first pause before a held run is tried again, and the longest.
+/// The first and the maximum pause between two tries.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
-/// Pauses between tries, until it has taken too long.
+/// The pauses between tries, up to [`HELD_TIMEOUT`] in all.
 struct Tries {
     until: Instant,
     pause: Duration,
@@ -32,7 +32,7 @@ impl Tries {
         }
     }
 
-    /// Waits a little longer each time. False when it has taken too long.
+    /// Sleeps before the next try, twice as long each time. Returns `false` when [`HELD_TIMEOUT`] has passed.
     async fn wait(&mut self) -> bool {
         if Instant::now() >= self.until {
             return false;
@@ -44,17 +44,17 @@ impl Tries {
 }
 
 impl<O> Run<O> {
-    /// Cancels the run: what has not started never will, what runs is asked to stop
-    /// ([`Context::cancelled`](jobs::Context::cancelled)), and no attempt is followed by another. The
-    /// run is `cancelling` until the last of them has ended. Cancelling twice is fine.
+    /// Cancels the run: steps that have not started will not start, running steps are asked to stop
+    /// ([`Context::cancelled`](jobs::Context::cancelled)), and no attempt is retried. The run is `cancelling`
+    /// until its last running step has ended. A run can be cancelled more than once.
     ///
-    /// If other transactions hold the run, the cancel is stored as a request, and no worker moves the run on
-    /// until the request has had its turn. If this future is dropped then, a worker takes the request up.
+    /// If other transactions hold the run, the cancel is stored as a request, and no worker advances the run
+    /// until the request has had its turn. If this future is dropped meanwhile, a worker executes the request.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`]; [`Error::RunEnded`], which names its status; [`Error::Busy`] when another
-    /// transaction held the run for thirty seconds: then the run is not cancelled.
+    /// [`Error::NoRun`] if the run does not exist; [`Error::RunEnded`] with the status if it has ended;
+    /// [`Error::Busy`] if another transaction held the run for thirty seconds: the run is not cancelled then.
     pub async fn cancel(&self) -> Result<()> {
         let mut tries = Tries::new();
         let asked = loop {
@@ -81,7 +81,7 @@ impl<O> Run<O> {
         }
     }
 
-    /// Takes up this client's own request, as soon as the run can be locked.
+    /// Executes this client's own cancel request as soon as the run can be locked.
     async fn take_up_cancel(&self, request: i64, tries: &mut Tries) -> Result<()> {
         let pool = self.client().pool();
         loop {
@@ -110,7 +110,7 @@ impl<O> Run<O> {
         }
     }
 
-    /// Deletes this client's request. False if a worker has taken it up.
+    /// Deletes this client's request. Returns `false` if a worker has executed the request.
     async fn withdraw(&self, request: i64) -> Result<bool> {
         let deleted = sqlx::query!("delete from pipeline.requests where id = $1", request)
             .execute(self.client().pool())
@@ -118,7 +118,7 @@ impl<O> Run<O> {
         Ok(deleted.rows_affected() > 0)
     }
 
-    /// What a cancel came to in this call.
+    /// Returns the result of a cancel that this call has executed, and sends its notifications.
     async fn cancelled(
         &self,
         refused: Option<String>,
@@ -133,7 +133,7 @@ impl<O> Run<O> {
         Ok(())
     }
 
-    /// What a cancel came to that a worker has taken up: a run that had ended before says so.
+    /// Returns the result of a cancel that a worker has executed: an error if the run had ended before.
     async fn cancelled_by_a_worker(&self) -> Result<()> {
         let status = self.client().status(self.id()).await?;
         if status.is_ended() && status != RunStatus::Cancelled {
@@ -151,12 +151,12 @@ impl<O> Run<O> {
         }
     }
 
-    /// The same from a transaction of yours, when it is committed: a worker takes it up then. Of a run
-    /// that has ended meanwhile, an event is all that remains of it.
+    /// Requests a cancel in the caller's transaction: a worker cancels the run after the transaction commits.
+    /// If the run has ended by then, only an event of the run records the request.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`], as far as this transaction can see.
+    /// [`Error::NoRun`] if the run is not visible in this transaction.
     pub async fn cancel_in(&self, tx: &mut PgConnection) -> Result<()> {
         if !self.exists(tx).await? {
             return Err(Error::NoRun(self.id()));
@@ -165,8 +165,8 @@ impl<O> Run<O> {
         Ok(())
     }
 
-    /// Opens a run again that failed, was halted or cancelled: its next round begins when this is
-    /// awaited. Steps that failed, were skipped or cancelled are done again; what succeeded stays.
+    /// Reopens a run that failed, was halted or cancelled: the run's next round begins when the returned value
+    /// is awaited. Steps that failed, were skipped or cancelled run again; succeeded steps keep their outputs.
     pub fn reopen(&self) -> Reopen<'_, O> {
         Reopen {
             run: self,
@@ -175,11 +175,11 @@ impl<O> Run<O> {
         }
     }
 
-    /// Starts a new run with the same graph and the same params.
+    /// Starts a new run with the graph and the params of this run.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`].
+    /// [`Error::NoRun`] if this run does not exist.
     pub async fn rerun(&self) -> Result<Run<O>> {
         copy(self).await
     }
@@ -193,8 +193,8 @@ impl<O> Run<O> {
         .await
     }
 
-    /// Begins a transaction that holds the run, and with it the chained runs that may change because of
-    /// it. Nothing is waited for: if one of them is held, there is no transaction.
+    /// Begins a transaction that locks the run and the chained runs that may change with it, without waiting.
+    /// Returns `None` if another transaction holds one of them.
     async fn lock(&self) -> Result<Option<Transaction<'static, Postgres>>> {
         let mut tx = self.client().pool().begin().await?;
         sqlx::query_file!("src/sql/limit_transaction.sql")
@@ -224,7 +224,7 @@ impl<O> Run<O> {
     }
 }
 
-/// Tells workers and waiters of it. What is not heard, their polls find.
+/// Sends notifications to workers and to clients that wait for runs. Polls cover lost notifications.
 pub(super) async fn tell(
     pool: &PgPool,
     queues: &[String],
@@ -247,11 +247,11 @@ pub(super) async fn tell(
     .fetch_one(pool)
     .await;
     if let Err(error) = told {
-        tracing::debug!(%error, "nobody was told; they will find it");
+        tracing::debug!(%error, "notifications could not be sent; receivers will poll");
     }
 }
 
-/// Leaves a request for the workers.
+/// Inserts a request for each of these runs, which a worker executes.
 pub(super) async fn request(
     connection: &mut PgConnection,
     kind: &str,
@@ -263,7 +263,7 @@ pub(super) async fn request(
     Ok(())
 }
 
-/// Opens a run again when awaited.
+/// Reopens a run when awaited.
 #[derive(Debug)]
 #[must_use = "a run is reopened when this is awaited"]
 pub struct Reopen<'a, O> {
@@ -273,13 +273,13 @@ pub struct Reopen<'a, O> {
 }
 
 impl<O> Reopen<'_, O> {
-    /// Does this step again too, whose failure was ignored. Others are done again without being named.
+    /// Also runs this step again, whose failure was ignored. Other failed steps need not be named.
     pub fn step(mut self, key: impl Into<String>) -> Self {
         self.named.push(key.into());
         self
     }
 
-    /// Even where no live worker knows a job type that is needed, or only in another version.
+    /// Reopens the run even if no live worker knows a required job type, or knows only another version of it.
     pub fn force(mut self) -> Self {
         self.forced = true;
         self
@@ -334,7 +334,7 @@ impl<O> Reopen<'_, O> {
         }
     }
 
-    /// Reopens the run if it can be locked now.
+    /// Reopens the run if it can be locked now. Returns whether it was reopened.
     async fn try_reopen(&self) -> Result<bool> {
         let Some(mut tx) = self.run.lock().await? else {
             return Ok(false);
@@ -342,8 +342,7 @@ impl<O> Reopen<'_, O> {
         let reopened = match self.reopen_in(&mut tx).await {
             Ok(reopened) => reopened,
             Err(error) => {
-                // At once: a transaction that is only dropped stays open until its connection is used
-                // again.
+                // Roll back now: a dropped transaction stays open until its connection is used again.
                 tx.rollback().await?;
                 return Err(error);
             }
@@ -390,11 +389,11 @@ impl<O> Reopen<'_, O> {
     }
 }
 
-/// What a reopening came to.
+/// The result of a reopening.
 struct Reopened {
     queues: Vec<String>,
     over: Vec<i64>,
-    /// Runs that wait in their chain until somebody has looked at the runs before them.
+    /// Runs that wait in a chain until a request has checked their upstream runs.
     pending: Vec<i64>,
 }
 

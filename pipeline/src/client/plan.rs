@@ -1,4 +1,4 @@
-//! What a start sends: a group of runs for each statement.
+//! The plan of a start: one group of runs for each statement.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,31 +10,31 @@ use sha2::{Digest as _, Sha256};
 use super::new_run::{NewRun, step_size};
 use crate::{Error, Result};
 
-/// The most steps in one statement, but for a single run that has more.
-const STATEMENT: usize = 50_000;
-/// The most steps in one call.
-const STEPS: usize = 1_000_000;
-/// The most pairs of runs in one call of which one comes after the other.
-const EDGES: usize = 1_000_000;
+/// The maximum number of steps in one statement with several runs. A single run may have more.
+const MAX_STATEMENT_STEPS: usize = 50_000;
+/// The maximum number of steps in one call.
+const MAX_CALL_STEPS: usize = 1_000_000;
+/// The maximum number of edges between chained runs in one call.
+const MAX_CALL_EDGES: usize = 1_000_000;
 
-/// A start, ready to be sent.
+/// A checked start, split into statements.
 pub(super) struct Plan<'a> {
-    /// Those of the first stage.
+    /// The groups of the first stage.
     pub(super) first: Vec<Group<'a>>,
-    /// Those that are chained to it.
+    /// The groups of the later stages, which are chained to the first.
     pub(super) rest: Vec<Group<'a>>,
     pub(super) count: usize,
-    /// A number for each run, drawn at random: by it the database tells a start that is sent again from
-    /// another with the same id.
+    /// A random number for each run, by which the database distinguishes a start that is sent again from
+    /// another run with the same id.
     pub(super) nonces: Vec<i64>,
-    /// How many runs each stage has.
+    /// The number of runs in each stage.
     pub(super) stages: Vec<usize>,
     pub(super) after: &'a [i64],
     pub(super) has_keys: bool,
 }
 
 impl<'a> Plan<'a> {
-    /// Checks everything, before anything is written.
+    /// Checks all runs and splits them into groups.
     pub(super) fn of(
         stages: &'a [Vec<NewRun>],
         after: &'a [i64],
@@ -46,8 +46,12 @@ impl<'a> Plan<'a> {
             _ => Ok(()),
         };
         let steps = runs().map(|run| run.pipeline.graph().len()).sum();
-        at_most("steps", steps, STEPS)?;
-        at_most("edges between chained runs", edges(stages, after), EDGES)?;
+        at_most("steps", steps, MAX_CALL_STEPS)?;
+        at_most(
+            "edges between chained runs",
+            edges(stages, after),
+            MAX_CALL_EDGES,
+        )?;
         runs().try_for_each(NewRun::check)?;
         let size: usize = runs().map(NewRun::size).sum();
         if size > bytes.call {
@@ -90,7 +94,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Whether one statement does all of it, and so all or nothing.
+    /// Returns whether the start is a single statement, which is atomic without a transaction.
     pub(super) fn is_one_statement(&self) -> bool {
         let groups = self.first.len() + self.rest.len();
         groups == 1 && self.after.is_empty() && self.groups().all(|group| group.more.is_empty())
@@ -100,7 +104,7 @@ impl<'a> Plan<'a> {
         self.first.iter().chain(&self.rest)
     }
 
-    /// What somebody must take.
+    /// Returns the job types and queues of all steps and callbacks, for which live workers are needed.
     pub(super) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
         self.groups().flat_map(|group| {
             let steps = group.graph.nodes().filter_map(|node| {
@@ -119,7 +123,8 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// "After" between the runs: each stage after all of the one before.
+    /// Returns the edges between the runs, as upstream and downstream ids: each run of a stage comes after all
+    /// runs of the previous stage.
     pub(super) fn chains(&self, ids: &[i64]) -> (Vec<i64>, Vec<i64>) {
         let (mut ups, mut downs) = (Vec::new(), Vec::new());
         let mut before = self.after;
@@ -141,7 +146,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// How many pairs of runs of which one comes after the other.
+/// Returns the number of edges between chained runs.
 fn edges(stages: &[Vec<NewRun>], after: &[i64]) -> usize {
     let mut before = after.len();
     let mut edges = 0_usize;
@@ -152,7 +157,7 @@ fn edges(stages: &[Vec<NewRun>], after: &[i64]) -> usize {
     edges
 }
 
-/// What a key stands for besides the params of its run: all that is started with it.
+/// Returns a hash of all runs of a chain. A key identifies the whole chain, not only the params of its run.
 fn chain_hash(stages: &[Vec<NewRun>]) -> Vec<u8> {
     let mut hash = Sha256::new();
     for stage in stages.iter().filter(|stage| !stage.is_empty()) {
@@ -168,10 +173,10 @@ fn chain_hash(stages: &[Vec<NewRun>]) -> Vec<u8> {
     hash.finalize().to_vec()
 }
 
-/// Runs of one graph: what one statement starts.
+/// Runs of one graph that one statement starts.
 pub(super) struct Group<'a> {
     pub(super) graph: &'a crate::Graph,
-    /// Where they are in the call.
+    /// The positions of the runs in the call.
     pub(super) at: Vec<usize>,
     pub(super) history: Vec<i16>,
     pub(super) params: Vec<Option<&'a str>>,
@@ -183,8 +188,8 @@ pub(super) struct Group<'a> {
     pub(super) rerun_of: Vec<Option<i64>>,
     pub(super) pending: Vec<bool>,
     pub(super) steps: Vec<Option<&'a str>>,
-    /// Of a run that is too large for one statement, the rest of its steps: the number of the first, and
-    /// their params.
+    /// The remaining steps of a run that is too large for one statement: for each further statement, the number
+    /// of its first step, and the params of its steps.
     pub(super) more: Vec<(i32, Vec<Option<&'a str>>)>,
     size: usize,
 }
@@ -206,12 +211,15 @@ impl<'a> Group<'a> {
         }
         let mut groups: Vec<Self> = Vec::new();
         for mut runs in shapes.into_values() {
-            // In the order in which the database takes keys, over all statements.
+            // Sorted by key across all statements, as `start_v1` sorts within one: starts with the same keys
+            // lock them in the same order.
             runs.sort_by_key(|(_, run)| run.key.as_deref());
             let mut is_first = true;
             for (at, run) in runs {
                 let has_room = |group: &&mut Self| {
-                    !is_first && group.steps.len() < STATEMENT && group.size + run.size() <= page
+                    !is_first
+                        && group.steps.len() < MAX_STATEMENT_STEPS
+                        && group.size + run.size() <= page
                 };
                 match groups.last_mut().filter(has_room) {
                     Some(group) => group.add(at, run, pending, chain),
@@ -230,7 +238,7 @@ impl<'a> Group<'a> {
         groups
     }
 
-    /// Leaves the steps that are beyond a page to further statements. Only a group of one run is that large.
+    /// Moves the steps that exceed the page size to further statements. Only a group of one run can exceed it.
     fn cut(&mut self, page: usize) {
         if self.at.len() != 1 || self.size <= page {
             return;
@@ -296,7 +304,7 @@ impl<'a> Group<'a> {
         );
         self.rerun_of.push(None);
         self.pending.push(pending);
-        // Params lie as the steps were declared, and rows as the graph numbers them.
+        // Params are in the order of declaration; rows are in the order of the graph's step numbers.
         let declared = pipeline.params();
         self.steps.extend(
             pipeline

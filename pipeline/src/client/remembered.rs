@@ -1,7 +1,7 @@
-//! What a client remembers of the database: ids that it has taken ahead, and the ids of graphs.
+//! The ids that a client caches: run ids that it has reserved, and ids of graphs.
 //!
-//! All of it is a hint. After a failover or a restore, an id may be that of another run or graph: a start
-//! sends its own nonces and fingerprints along, and the database compares them.
+//! Cached ids are hints. After a failover or a restore, another run or graph may have a cached id: a start
+//! therefore sends nonces and fingerprints, and the database compares them.
 
 use std::collections::HashMap;
 
@@ -10,43 +10,43 @@ use sqlx::PgConnection;
 
 use crate::graph::Fingerprint;
 
-/// How many run ids are taken ahead.
-const AHEAD: usize = 64;
-/// The most run ids that one statement takes.
-const BLOCK: usize = 1_000_000;
-/// The most graphs that are remembered: shapes may depend on data, and then there is no end of them.
-const GRAPHS: usize = 10_000;
+/// The number of run ids that are reserved for later starts.
+const RESERVED_IDS: usize = 64;
+/// The maximum number of run ids that one statement takes.
+const MAX_IDS_PER_STATEMENT: usize = 1_000_000;
+/// The maximum number of graphs that are cached. Graphs may depend on data, so their number is unbounded.
+const MAX_CACHED_GRAPHS: usize = 10_000;
 
-/// What the clones of a client remember together.
+/// The cached ids, shared by all clones of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     graphs: Mutex<HashMap<Fingerprint, i64>>,
-    /// The smallest last.
+    /// The reserved run ids in descending order.
     ids: Mutex<Vec<i64>>,
 }
 
 impl Remembered {
-    /// The id that a graph had when it was stored or found.
+    /// Returns the id that the graph had when it was stored or found.
     pub(super) fn graph(&self, fingerprint: &Fingerprint) -> Option<i64> {
         self.graphs.lock().get(fingerprint).copied()
     }
 
     pub(super) fn set_graph(&self, fingerprint: Fingerprint, id: i64) {
         let mut graphs = self.graphs.lock();
-        if graphs.len() >= GRAPHS && !graphs.contains_key(&fingerprint) {
+        if graphs.len() >= MAX_CACHED_GRAPHS && !graphs.contains_key(&fingerprint) {
             let any = graphs.keys().next().copied();
             any.and_then(|any| graphs.remove(&any));
         }
         graphs.insert(fingerprint, id);
     }
 
-    /// Drops the ids that were taken ahead: after a lost connection, or when one of them was found to be
-    /// another's, the others may be too.
+    /// Drops the reserved run ids. After a lost connection, or if another run had one of them, other runs may
+    /// have the rest too.
     pub(super) fn forget_ids(&self) {
         self.ids.lock().clear();
     }
 
-    /// Takes ids for runs, and some more for the starts to come.
+    /// Takes `count` run ids, and reserves further ids for later starts.
     pub(super) async fn take_ids(
         &self,
         connection: &mut PgConnection,
@@ -56,18 +56,18 @@ impl Remembered {
             return Ok(taken);
         }
         let mut fresh: Vec<i64> = Vec::new();
-        let mut block = count + AHEAD;
+        let mut block = count + RESERVED_IDS;
         while fresh.len() < count {
             let ids = i32::try_from(block).unwrap_or(i32::MAX);
             let free = sqlx::query_file_scalar!("src/sql/take_run_ids.sql", ids)
                 .fetch_all(&mut *connection)
                 .await?;
             fresh.extend(free);
-            // Where runs have these ids, the sequence stands behind them, maybe by far.
-            block = (block * 2).min(BLOCK.max(count));
+            // Ids that runs already have are omitted: the sequence may be far behind, so take larger blocks.
+            block = (block * 2).min(MAX_IDS_PER_STATEMENT.max(count));
         }
         let ahead = fresh.split_off(count);
-        let ahead = ahead.into_iter().take(AHEAD).rev().collect();
+        let ahead = ahead.into_iter().take(RESERVED_IDS).rev().collect();
         *self.ids.lock() = ahead;
         Ok(fresh)
     }
@@ -88,11 +88,11 @@ mod tests {
     #[test]
     fn the_graphs_that_are_remembered_are_bounded() {
         let remembered = Remembered::default();
-        for no in 0..GRAPHS as u64 + 500 {
+        for no in 0..MAX_CACHED_GRAPHS as u64 + 500 {
             let mut bytes = [0; 16];
             bytes[..8].copy_from_slice(&no.to_le_bytes());
             remembered.set_graph(Fingerprint::from_bytes(bytes), 1);
         }
-        assert_eq!(remembered.graphs.lock().len(), GRAPHS);
+        assert_eq!(remembered.graphs.lock().len(), MAX_CACHED_GRAPHS);
     }
 }

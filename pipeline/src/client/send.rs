@@ -1,4 +1,4 @@
-//! A start on its way into the database.
+//! Sends a start to the database.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ use super::{Client, Run};
 use crate::coordinator::{Kept, store};
 use crate::{Error, Result};
 
-/// How often a start is sent again whose answer was lost.
-const AGAIN: u32 = 3;
-/// How often a start takes other ids because its own were those of other runs.
-const OTHER_IDS: u32 = 10;
+/// The maximum number of times that a start is sent again after a lost answer or a conflict.
+const MAX_RESENDS: u32 = 3;
+/// The maximum number of times that a start takes other ids because other runs have its ids.
+const MAX_ID_RETRIES: u32 = 10;
 
-/// The runs of a start: the id of each, and whether its key led to a run with the same params (`true`) or
-/// with others (`false`); `None` where it is new.
+/// The runs of a start: the id of each, and whether its key belongs to an existing run with the same params
+/// (`true`) or with other params (`false`); `None` for a new run.
 pub(super) type Found = Vec<(i64, Option<bool>)>;
 
-/// Sends a start on a connection of the pool, and sends it again when the answer is lost: the nonces tell
-/// the database that it is the same start.
+/// Sends a start on a connection of the pool, and sends it again if the answer is lost: the database recognises
+/// the start by its nonces.
 pub(super) async fn on_pool(client: &Client, pool: &PgPool, plan: &Plan<'_>) -> Result<Found> {
     let mut ids = Vec::new();
     let mut tries = 0;
     loop {
-        // Given back before the pause: it may be the only one.
+        // Returned to the pool before the pause: it may be the pool's only connection.
         let mut connection = pool.acquire().await?;
         let outcome = try_on(client, &mut connection, plan, &mut ids).await;
         drop(connection);
         match outcome {
             Err(Error::Database(error)) if is_passing(&error) => {
                 client.forget_ids_if_lost(&error);
-                if tries == AGAIN {
+                if tries == MAX_RESENDS {
                     return Err(error.into());
                 }
-                tracing::debug!(%error, "a start is sent again");
+                tracing::debug!(%error, "start failed; sending it again");
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(50 << tries)).await;
             }
@@ -61,8 +61,8 @@ async fn try_on(
     finish(part, found).await
 }
 
-/// Sends a start on a connection of the caller. Nothing of it stays in the caller's transaction if it
-/// fails, or if the future is dropped.
+/// Sends a start on the caller's connection. If the start fails or the future is dropped, the caller's
+/// transaction keeps none of its changes.
 pub(super) async fn on_connection(
     client: &Client,
     connection: &mut PgConnection,
@@ -85,7 +85,7 @@ pub(super) async fn on_connection(
     outcome
 }
 
-/// Keeps a start, or undoes it if it failed or if a key led to a run with other params.
+/// Keeps a start, or rolls it back if it failed or if a key belongs to a run with other params.
 async fn finish(part: Part<'_>, found: Result<Found>) -> Result<Found> {
     match found {
         Ok(found) if found.iter().any(|(_, found)| *found == Some(false)) => {
@@ -96,13 +96,12 @@ async fn finish(part: Part<'_>, found: Result<Found>) -> Result<Found> {
     }
 }
 
-/// Whether an error says nothing about what was sent: the connection broke, or another transaction
-/// was in the way.
+/// Returns whether an error is transient: the connection broke, or another transaction conflicted.
 pub(super) fn is_passing(error: &sqlx::Error) -> bool {
     is_lost(error) || ErrorClass::of(error) == ErrorClass::Conflict
 }
 
-/// Returns whether the connection broke. The next one may lead to another server.
+/// Returns whether the connection broke. The next connection may lead to another server.
 fn is_lost(error: &sqlx::Error) -> bool {
     ErrorClass::is_disconnect(error)
 }
@@ -123,11 +122,11 @@ async fn store_graphs(
     Ok(())
 }
 
-/// Stores the graphs that the client does not remember, outside the caller's transaction. Others see them
-/// at once, and the caller's transaction does not decide about them.
+/// Stores the graphs that the client does not remember, outside the caller's transaction. The graphs are
+/// visible at once, even if the caller's transaction rolls back.
 ///
-/// It waits for no connection: the caller may hold the last one. What is not stored here is stored in the
-/// caller's transaction.
+/// Does not wait for a connection, because the caller may hold the pool's last one. Graphs that are not stored
+/// here are stored in the caller's transaction.
 async fn store_graphs_apart(client: &Client, plan: &Plan<'_>) {
     let is_known = |group: &Group<'_>| {
         let fingerprint = group.graph.fingerprint();
@@ -139,7 +138,7 @@ async fn store_graphs_apart(client: &Client, plan: &Plan<'_>) {
     if let Some(mut connection) = client.pool().try_acquire()
         && let Err(error) = store_graphs(client, &mut connection, plan).await
     {
-        tracing::debug!(%error, "graph not stored apart from the caller's transaction");
+        tracing::debug!(%error, "graph could not be stored outside the caller's transaction; storing it inside");
     }
 }
 
@@ -186,7 +185,7 @@ async fn insert(
     Ok(found)
 }
 
-/// Finds the runs that were chained to those that the keys of the first stage led to.
+/// Finds the runs that are chained to the existing runs with the keys of the first stage.
 async fn find_chained(
     connection: &mut PgConnection,
     found: &mut [(i64, Option<bool>)],
@@ -194,7 +193,7 @@ async fn find_chained(
 ) -> Result<()> {
     let (starts, rest) = found.split_at_mut(first);
     if starts.iter().all(|(_, found)| *found == Some(true)) {
-        // The first of them names those that were started with it.
+        // The first run of the first stage has the list of the runs that were started with it.
         let run = starts[0].0;
         let there = sqlx::query_file_scalar!("src/sql/chained.sql", run)
             .fetch_optional(connection)
@@ -206,7 +205,7 @@ async fn find_chained(
             *at = (run, Some(true));
         }
     } else {
-        // Where some are there and others are not, no key stands for all of it.
+        // Some keys belong to existing runs and others do not: this is not the start that made those runs.
         for (_, found) in starts {
             *found = found.map(|_| false);
         }
@@ -214,24 +213,24 @@ async fn find_chained(
     Ok(())
 }
 
-/// What became of a statement.
+/// The result of a statement.
 enum Sent {
     Done(Vec<Outcome>),
-    /// The graph is not there: it was stored by a transaction that was rolled back, or before a restore.
+    /// The graph does not exist: the transaction that stored it was rolled back, or the database was restored.
     NoGraph,
-    /// An id is that of another run. Nothing was written.
+    /// Another run has one of the ids. Nothing was written.
     IdTaken,
 }
 
 struct Outcome {
     id: i64,
-    /// Whether the statement made the run; else it was sent before.
+    /// Whether this statement inserted the run.
     is_new: bool,
     found: Option<bool>,
 }
 
-/// Inserts the runs of one group, with other ids if these are those of other runs, and with its graph if
-/// that is not stored.
+/// Inserts the runs of one group. Takes other ids if other runs have these, and stores the graph if it does not
+/// exist.
 async fn insert_group(
     client: &Client,
     connection: &mut PgConnection,
@@ -250,14 +249,14 @@ async fn insert_group(
         };
         match sent {
             Sent::Done(outcomes) => break outcomes,
-            // Somebody deletes graphs as they are stored.
-            Sent::NoGraph if tries > OTHER_IDS => return Err(sqlx::Error::RowNotFound.into()),
+            // The graph disappears each time after it was stored.
+            Sent::NoGraph if tries > MAX_ID_RETRIES => return Err(sqlx::Error::RowNotFound.into()),
             Sent::NoGraph => {
                 let stored = store(connection, group.graph, Kept::WithTheTransaction).await?;
                 client.remembered().set_graph(fingerprint, stored);
                 graph = Some(stored);
             }
-            Sent::IdTaken if tries > OTHER_IDS => return Err(Error::IdsTaken { tries }),
+            Sent::IdTaken if tries > MAX_ID_RETRIES => return Err(Error::IdsTaken { tries }),
             Sent::IdTaken => {
                 client.remembered().forget_ids();
                 let others = client
@@ -274,7 +273,7 @@ async fn insert_group(
     for (at, outcome) in group.at.iter().zip(&outcomes) {
         found[*at] = (outcome.id, outcome.found);
     }
-    // A group that needs more statements is one run.
+    // Only a group of one run has further statements.
     if let [only] = outcomes.as_slice()
         && only.is_new
     {
@@ -337,7 +336,7 @@ async fn send(
     Ok(Sent::Done(outcomes.collect()))
 }
 
-/// Starts a new run of the graph that another run has, with the same params.
+/// Starts a new run with the graph and the params of another run.
 pub(super) async fn copy<O>(run: &Run<O>) -> Result<Run<O>> {
     let client = run.client();
     let nonce = fastrand::i64(..);
@@ -358,7 +357,7 @@ pub(super) async fn copy<O>(run: &Run<O>) -> Result<Run<O>> {
             Ok(Some(row)) if row.outcome != "taken" => {
                 return Ok(Run::new(client.clone(), row.id, true));
             }
-            Ok(Some(_)) if tries == OTHER_IDS => return Err(Error::IdsTaken { tries }),
+            Ok(Some(_)) if tries == MAX_ID_RETRIES => return Err(Error::IdsTaken { tries }),
             Ok(Some(_)) => {
                 client.remembered().forget_ids();
                 ids.clear();
@@ -366,10 +365,10 @@ pub(super) async fn copy<O>(run: &Run<O>) -> Result<Run<O>> {
             }
             Err(error) if is_passing(&error) => {
                 client.forget_ids_if_lost(&error);
-                if resent == AGAIN {
+                if resent == MAX_RESENDS {
                     return Err(error.into());
                 }
-                tracing::debug!(%error, run.id = run.id(), "a rerun is sent again");
+                tracing::debug!(%error, run.id = run.id(), "rerun failed; sending it again");
                 resent += 1;
                 tokio::time::sleep(Duration::from_millis(50 << resent)).await;
             }

@@ -1,9 +1,9 @@
-//! What a worker sees to besides its jobs: jobs that are to stop, deadlines, and requests.
+//! The maintenance task for stops, deadlines and requests.
 //!
-//! Stops come first, and deadlines before other requests. Each request is taken up in a transaction of its
-//! own, which is a single statement. A call takes up requests for [`BUDGET`] at most, so that the next
-//! stops are not late, however many requests there are. A request that cannot be done now is put off in
-//! its row, for the whole fleet: see `take_up_v1` and `put_off_v1`.
+//! Stops come first, and deadlines before other requests. Each request is executed in its own transaction,
+//! which is a single statement. A call executes requests for at most [`REQUEST_TIME_BUDGET`], so that many
+//! requests do not delay the next stops. A request that cannot be executed now is postponed in its row, for
+//! all workers: see `take_up_v1` and `put_off_v1`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use tokio::time::Instant;
 
 use super::news;
 
-/// The channel on which requests are told, and that a run is being cancelled.
+/// The channel that announces requests and cancelled runs.
 pub(crate) const REQUESTS: &str = "pipeline_requests";
-/// How long one call takes up requests.
-const BUDGET: Duration = Duration::from_millis(500);
-/// The most requests that are read at once, and deadlines besides.
+/// The maximum time for which one call executes requests.
+const REQUEST_TIME_BUDGET: Duration = Duration::from_millis(500);
+/// The maximum number of requests that are read at once, and of deadlines that become requests at once.
 const PAGE: i32 = 50;
 
-/// Jobs that are to stop, deadlines, and requests.
+/// Stops jobs of cancelled runs, and executes deadlines and other requests.
 #[derive(Debug)]
 pub(crate) struct Errands;
 
@@ -49,10 +49,10 @@ impl MaintenanceTask for Errands {
             effects.stop.extend(found.stop.unwrap_or_default());
             if found.is_overdue || found.is_requested {
                 let taken_up = take_up_due(connection, found.is_overdue, &mut effects).await;
-                // An error here must not cost the stops and the news that are known by now. If the
-                // connection is broken, the next call finds out.
+                // The stops and notifications so far must not be lost with this error. If the connection is
+                // broken, the next call fails.
                 if let Err(error) = taken_up {
-                    tracing::warn!(%error, "requests are left for the next time");
+                    tracing::warn!(%error, "requests could not be executed; retrying at the next interval");
                 }
             }
             Ok(effects)
@@ -60,19 +60,19 @@ impl MaintenanceTask for Errands {
     }
 }
 
-/// Takes up the requests that are due, until none is left or the budget is used up.
+/// Executes the due requests until none is left or [`REQUEST_TIME_BUDGET`] has passed.
 async fn take_up_due(
     connection: &mut PgConnection,
     is_overdue: bool,
     effects: &mut Effects,
 ) -> Result<(), sqlx::Error> {
-    let until = Instant::now() + BUDGET;
+    let until = Instant::now() + REQUEST_TIME_BUDGET;
     if is_overdue {
         sqlx::query!("select pipeline.request_deadlines_v1($1)", PAGE)
             .execute(&mut *connection)
             .await?;
     }
-    // When a request that was held may be tried again.
+    // When the next held request may be retried.
     let mut next: Option<Instant> = None;
     // Requests whose own rows another transaction has locked: they stay due, and are left for the next call.
     let mut locked: HashSet<i64> = HashSet::new();
@@ -89,7 +89,7 @@ async fn take_up_due(
         }
         for request in due {
             if Instant::now() >= until {
-                // There is more: whoever is free goes on at once.
+                // More requests are due: wake the workers to continue at once.
                 effects.notifications.push(Notification {
                     channel: REQUESTS,
                     payload: String::new(),
@@ -110,7 +110,7 @@ async fn take_up_due(
     }
 }
 
-/// A request, as it is listed.
+/// A request in the list of due requests.
 struct Request {
     id: i64,
     run: i64,
@@ -153,7 +153,7 @@ async fn take_up_one(
     };
     let held = is_in_the_way(&error);
     if held {
-        tracing::debug!(run.id = request.run, request.kind, %error, "a request is held");
+        tracing::debug!(run.id = request.run, request.kind, %error, "request held by another transaction; retrying");
     } else {
         tracing::error!(run.id = request.run, request.kind, %error, "the database refused a request");
     }
@@ -172,7 +172,7 @@ fn millis(wait: i64) -> Duration {
     Duration::from_millis(u64::try_from(wait).unwrap_or(0))
 }
 
-/// Takes up the requests to look at the runs before these, each of them once. What cannot be done now is
+/// Executes the `chain` requests of these runs, each of them once. Requests that cannot be executed now are
 /// left to the workers.
 pub(crate) async fn take_up_chains(pool: &PgPool, runs: &[i64]) -> Effects {
     let mut effects = Effects::default();
@@ -187,13 +187,13 @@ pub(crate) async fn take_up_chains(pool: &PgPool, runs: &[i64]) -> Effects {
         Ok::<_, sqlx::Error>(())
     };
     if let Err(error) = taken_up.await {
-        tracing::debug!(%error, "chained runs are left to the workers");
+        tracing::debug!(%error, "chain requests could not be executed; left to the workers");
     }
     effects
 }
 
-/// Whether another transaction was in the way, and the same may be tried again: it holds a run that is
-/// chained to the one concerned (PB001, see `settle_chains_v1`), or a lock, or came first.
+/// Returns whether the error is a conflict with another transaction, so that the statement may be retried: a
+/// chained run is held (PB001, see `settle_chains_v1`), a lock is held, or a serialization failed.
 pub(crate) fn is_in_the_way(error: &sqlx::Error) -> bool {
     ErrorClass::of(error) == ErrorClass::Conflict
 }

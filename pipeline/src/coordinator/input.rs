@@ -1,16 +1,16 @@
-//! What a step is given: put together from what stands before it, each element on its own.
+//! The input of a step, assembled from the outputs and failures of its upstream steps.
 
 use jobs::seams::{Claimed, Given, Input, OfRun};
 
 use crate::declare::Failure;
 use crate::graph::spec::Shape;
 
-/// How much steps may be given, in bytes.
+/// The limits for the inputs of steps, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InputLimits {
-    /// One step, with its params.
+    /// The limit for the input of one step, including its params.
     pub(crate) step: i64,
-    /// The large ones that are loaded at once; the others wait in the queue.
+    /// The limit for the sum of the large inputs that one transaction loads; other steps wait in the queue.
     pub(crate) together: i64,
 }
 
@@ -23,7 +23,7 @@ impl Default for InputLimits {
     }
 }
 
-/// What the database says of a step that is about to run.
+/// The database's row for a step that is about to run.
 #[derive(Default)]
 pub(super) struct Row {
     pub(super) params: Option<String>,
@@ -37,13 +37,13 @@ pub(super) struct Row {
     pub(super) cancelled: Option<bool>,
     pub(super) key: Option<String>,
     pub(super) round: Option<i32>,
-    /// In bytes, where it was measured.
+    /// The size of the input in bytes, if it was measured.
     pub(super) size: Option<i64>,
-    /// There is no room for it now.
+    /// Whether the input exceeds [`InputLimits::together`] now, so that the claim has to be undone.
     pub(super) put_off: Option<bool>,
 }
 
-/// A step whose run is not there: somebody has deleted it.
+/// Refuses the input of a step whose run was deleted.
 pub(super) fn lost(job: &mut Claimed) {
     job.input = Input::Refused(
         "RunDeleted".to_owned(),
@@ -56,7 +56,7 @@ pub(super) fn lost(job: &mut Claimed) {
 }
 
 impl Row {
-    /// Gives the job its data, its options and its input.
+    /// Sets the job's data, options and input.
     pub(super) fn fill(mut self, job: &mut Claimed, limits: InputLimits) {
         job.args = self.params.take().unwrap_or_else(|| "null".to_owned());
         job.options = self.options.take();
@@ -155,7 +155,7 @@ fn element(takes: &str, output: Option<String>, failure: Option<Failure>) -> Giv
     }
 }
 
-/// Lays elements out as they are taken.
+/// Arranges the elements in the shape that the step's input type expects.
 pub(crate) fn shaped(shape: &Shape, elements: &mut impl Iterator<Item = Given>) -> Given {
     match shape {
         Shape::One => elements.next().unwrap_or(Given::Absent),
@@ -164,7 +164,7 @@ pub(crate) fn shaped(shape: &Shape, elements: &mut impl Iterator<Item = Given>) 
             other => other.unwrap_or(Given::Absent),
         },
         Shape::List(count) => Given::Many(elements.take(*count as usize).collect()),
-        // `()`, as serde has it.
+        // serde represents `()` as null.
         Shape::Tuple(shapes) if shapes.is_empty() => Given::Value("null".to_owned()),
         Shape::Tuple(shapes) => {
             Given::Many(shapes.iter().map(|shape| shaped(shape, elements)).collect())

@@ -1,8 +1,8 @@
-//! The coordinator: moves runs on when attempts of their steps end.
+//! The coordinator: advances runs when attempts of their steps end.
 //!
-//! It has no process of its own. Every worker carries one, as a user of the engine's seams: it locks the
-//! runs before anything is read, advances them in the transaction that ends the attempts, and reads
-//! what steps are given when they are claimed. What the transitions are is told in SQL: see
+//! The coordinator is not a separate process: it is part of every worker, and uses the engine's extension
+//! points. It locks the runs before it reads their rows, advances the runs in the transaction that ends the
+//! attempts, and loads the inputs of claimed steps. The transitions are written in SQL: see
 //! `migrations/0012_advance.sql`.
 
 mod errands;
@@ -24,29 +24,29 @@ pub(crate) use input::{InputLimits, shaped};
 pub(crate) use reconcile::{EVERY, Reconciler};
 pub(crate) use store::{Kept, kind_name, store};
 
-/// The channel on which ended runs are told.
+/// The channel that announces ended runs.
 pub(crate) const CHANNEL: &str = "pipeline_runs";
-/// So many ids fit into one notification, which holds less than 8,000 bytes.
-const NEWS: usize = 350;
+/// The number of run ids in one notification, whose payload is limited to less than 8,000 bytes.
+const IDS_PER_NOTIFICATION: usize = 350;
 
-/// The id of a step's job, and of its batch.
+/// Returns the id of a step's job, which is also the id of its batch.
 #[cfg(test)]
 fn step_id(run: i64, no: u32) -> i64 {
     (run << 18) + 2 * i64::from(no)
 }
 
-/// The run that a step's job belongs to.
+/// Returns the run that a step's job belongs to.
 pub(crate) fn run_of(job: i64) -> i64 {
     job >> 18
 }
 
-/// The step's number in its graph.
+/// Returns the number of the step in its graph.
 #[cfg(test)]
 fn no_of(job: i64) -> u32 {
     u32::try_from((job & 0x3_FFFF) >> 1).unwrap_or(0)
 }
 
-/// The columns of `pipeline.inputs_v1` in a row of any query that has them.
+/// Builds an [`input::Row`] from a row of any query with the columns of `pipeline.inputs_v1`.
 macro_rules! given {
     ($row:ident) => {
         input::Row {
@@ -67,7 +67,7 @@ macro_rules! given {
     };
 }
 
-/// Moves runs on.
+/// Advances runs when attempts of their steps end.
 #[derive(Debug, Default)]
 pub(crate) struct Coordinator {
     pub(crate) limits: InputLimits,
@@ -161,7 +161,7 @@ impl EndHook for Coordinator {
     }
 }
 
-/// Returns how log lines call the steps that have failed for good.
+/// Returns the names, for log lines, of the steps that have failed for good.
 async fn failure_labels(
     connection: &mut PgConnection,
     ends: &[(&AttemptEnd, Outcome)],
@@ -186,7 +186,7 @@ async fn failure_labels(
     Ok(labels)
 }
 
-/// Gives claimed jobs back in the transaction that claimed them: there is no room for their inputs now.
+/// Undoes claims in the transaction that made them, because the inputs exceed [`InputLimits::together`] now.
 async fn give_back(
     connection: &mut PgConnection,
     claims: &[(i64, i64)],
@@ -201,7 +201,7 @@ async fn give_back(
     Ok(())
 }
 
-/// Ends of attempts, a column each.
+/// Ends of attempts, as one array for each column.
 struct Ends<'a> {
     ids: Vec<i64>,
     tokens: Vec<i64>,
@@ -245,7 +245,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Tells of ended runs.
+/// Returns the notifications that announce ended runs.
 pub(crate) fn news(runs: &[i64]) -> Vec<Notification> {
     let text = |runs: &[i64]| {
         let ids: Vec<String> = runs.iter().map(i64::to_string).collect();
@@ -254,7 +254,7 @@ pub(crate) fn news(runs: &[i64]) -> Vec<Notification> {
             payload: ids.join(","),
         }
     };
-    runs.chunks(NEWS).map(text).collect()
+    runs.chunks(IDS_PER_NOTIFICATION).map(text).collect()
 }
 
 impl ClaimHook for Coordinator {

@@ -1,9 +1,10 @@
-//! The reconciler: ends what only outside hands can have stopped.
+//! The reconciler: repairs runs whose rows were changed outside the pipeline.
 //!
-//! A step and its queue row, a run and its counts are written in one transaction and always agree. Where
-//! somebody has deleted a queue row, or changed one, nobody would ever come for the step again. So every
-//! worker looks from time to time, one of them acts, and such a step fails with a reason that says so.
-//! In normal life it finds nothing: [`Client::health`](crate::Client::health) says how often it looked.
+//! A step and its queue row, and a run and its counts, are written in one transaction and always agree. If a
+//! queue row is deleted or changed by hand, no worker would ever continue the step. Every worker therefore
+//! tries to run a pass at an interval, and one worker at a time does. A step that cannot run any more fails
+//! with a reason. Normally a pass finds no problems; [`Client::health`](crate::Client::health) returns the
+//! number of passes and problems.
 
 use std::time::Duration;
 
@@ -11,15 +12,14 @@ use futures_util::future::BoxFuture;
 use jobs::seams::{Effects, MaintenanceTask};
 use sqlx::PgConnection;
 
-/// How often, unless the worker is told otherwise.
+/// The default interval between two passes.
 pub(crate) const EVERY: Duration = Duration::from_secs(10);
-/// The most runs that are looked at in one pass.
+/// The maximum number of runs in one pass.
 const RUNS: i32 = 500;
-/// The most steps and edges that are looked at in one pass, give or take the last run. A larger run is
-/// looked at in parts.
+/// The number of steps and edges after which a pass ends. A larger run is checked in parts.
 const STEPS_AND_EDGES: i64 = 20_000;
 
-/// Looks after live runs.
+/// Checks live runs and repairs them.
 #[derive(Debug)]
 pub(crate) struct Reconciler {
     pub(crate) every: Duration,
@@ -76,7 +76,7 @@ impl MaintenanceTask for Reconciler {
     }
 }
 
-/// Steps of a run that are looked at together.
+/// Steps of a run that are checked together.
 struct Part {
     run: i64,
     first: i32,
@@ -84,8 +84,8 @@ struct Part {
     is_end: bool,
 }
 
-/// Looks at one run once more, with a lock, and sets it right. One that cannot be set right does not keep
-/// the others from it.
+/// Checks one run again under its lock, and repairs it. An error of the database for one run does not stop the
+/// pass.
 async fn mend(
     connection: &mut PgConnection,
     worker: i64,
@@ -118,10 +118,10 @@ async fn mend(
                 .extend(super::news(&mended.over.unwrap_or_default()));
         }
         Err(error) if super::is_in_the_way(&error) => {
-            tracing::debug!(run.id = run, %error, "a run is set right in the next pass");
+            tracing::debug!(run.id = run, %error, "run is held by another transaction; repairing it in the next pass");
         }
         Err(error) if error.as_database_error().is_some() => {
-            tracing::error!(run.id = run, %error, "a run was changed from outside and cannot be set right");
+            tracing::error!(run.id = run, %error, "run was changed from outside and cannot be repaired");
             sqlx::query!("select pipeline.count_found_v1(1)")
                 .execute(connection)
                 .await?;

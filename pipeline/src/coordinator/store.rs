@@ -1,4 +1,4 @@
-//! A graph on its way into the database.
+//! Stores graphs in the database.
 
 use serde::Serialize;
 use sqlx::PgConnection;
@@ -30,13 +30,14 @@ struct NodeRow<'g> {
     returns: Option<Vec<Option<u32>>>,
 }
 
-/// As a worker reads them from the queue.
+/// The options of a job, in the format that workers read from the queue.
 #[derive(Serialize)]
 struct OptionsRow {
     backoff: jobs::Backoff,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
-    /// The version of the job's data, where that is not the first: older workers leave the job alone.
+    /// The version of the job's data, unless it is 1: workers that know only an older version do not run
+    /// the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<u32>,
 }
@@ -79,7 +80,7 @@ struct CallbackRow<'g> {
     options: OptionsRow,
 }
 
-/// What a kind of node is called in the database.
+/// Returns the name of a kind of node in the database.
 pub(crate) fn kind_name(kind: &StepKind) -> &'static str {
     match kind {
         StepKind::Job { .. } => "job",
@@ -93,17 +94,17 @@ pub(crate) fn kind_name(kind: &StepKind) -> &'static str {
     }
 }
 
-/// When a graph that is stored becomes visible to others.
+/// The time at which a stored graph becomes visible to other transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// With the statement: the connection is in no transaction. Others that store the same graph at the
-    /// same time are waited for, and find this one.
+    /// After the statement: the connection is in no transaction. Transactions that store an equal graph at the
+    /// same time wait for each other, so that the graph is stored once.
     AtOnce,
-    /// With the transaction that the connection is in, if that commits. Nobody is waited for.
+    /// When the connection's transaction commits. The statement does not wait for other transactions.
     WithTheTransaction,
 }
 
-/// Stores a graph unless it is there, and returns its id.
+/// Stores a graph unless the database has it, and returns its id.
 pub(crate) async fn store(
     connection: &mut PgConnection,
     graph: &Graph,
@@ -167,7 +168,7 @@ pub(crate) async fn store(
     .await
 }
 
-/// Numbers, names and lists of them: there is nothing in these that JSON cannot hold.
+/// Serializes rows as JSON. This cannot fail: the rows hold only numbers, names and lists of them.
 fn json(rows: &impl Serialize) -> String {
     serde_json::to_string(rows).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
--- Moves the runs on, and loads what was handed over: one round trip. What is said of all of it stands in
--- the first row alone: in each it would be as many times as long.
+-- Advances the runs and loads the inputs of handed-over steps in one round trip. The results of the whole advance
+-- are only in the first row: repeated in every row, the answer would grow quadratically.
 select case when first then a.queues end as queues, case when first then a.started end as started,
        case when first then a.tokens end as tokens, case when first then a.over end as over,
        i.id, i.kind, i.queue, i.priority, i.attempts, i.lease_ms, i.params, i.options, i.shape, i.takes,

@@ -1,4 +1,4 @@
--- Those that are there stay until this is committed: nobody prunes them.
+-- Returns a run that does not exist. Locks the existing runs, so that they are not pruned before the commit.
 with there as (
     select r.id from pipeline.runs r where r.id = any ($1::bigint[]) for key share
 )

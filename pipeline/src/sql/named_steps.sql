@@ -1,4 +1,4 @@
--- What was named, as it stands in the run; a status only where the run has such a step.
+-- Returns the named steps with their status; the status is null if the run has no such step.
 select named.key as "key!", s.status::text as "status?",
        s.status = 'failed' and n.strategy = 'ignore' as is_ignored
 from pipeline.runs r

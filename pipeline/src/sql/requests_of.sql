@@ -1,2 +1,2 @@
--- The requests of these runs that are to look at the runs before them.
+-- Returns the `chain` requests of these runs, which check their upstream runs.
 select id as "id!", run as "run!", kind as "kind!" from pipeline.requests where run = any ($1) and kind = 'chain'

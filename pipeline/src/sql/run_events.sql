@@ -1,4 +1,4 @@
--- What happened in a run after an event; one row at least where there is the run.
+-- Returns the events of a run after a given event; at least one row if the run exists.
 select e.no as "no?", e.at as "at?", n.key as "step?", e.attempt, e.status as "status?"
 from pipeline.runs r
 left join pipeline.events e on e.run = r.id and e.no > $2

@@ -1,4 +1,4 @@
--- The keys of a run's steps, some of them, and how many more there are.
+-- Returns the first keys of a run's steps, and the number of further steps.
 select r.pipeline,
        (select array_agg(n.key order by n.no) from pipeline.nodes n
         where n.graph = r.graph and n.no < $2) as "keys!",

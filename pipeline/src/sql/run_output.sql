@@ -1,5 +1,5 @@
--- What a run returns: an element for each step whose output is the pipeline's own, at least one row.
--- `may_lack` is whether what came after the step would have gone on without its value.
+-- Returns the output of a run: one element for each step whose output the pipeline returns, at least one row.
+-- `may_lack` says whether a downstream step would have run without the value of this step.
 select r.status::text as "status!", (g.spec -> 'output_shape')::text as shape, n.key as "step?",
        s.status::text as step_status, s.output::text as output,
        s.status in ('succeeded', 'halted', 'skipped_by_branch')

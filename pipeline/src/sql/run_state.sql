@@ -1,4 +1,4 @@
--- A run and its steps as they stood at one moment; of those in the queue also how they stand there.
+-- Returns a run and its steps in one snapshot, with the queue rows of the steps that have one.
 select r.id, r.pipeline, r.status::text as "status!", r.round, r.actor, r.tags,
        r.idempotency_key as key, r.rerun_of, r.created_at, r.started_at, r.ended_at, r.deadline_at,
        r.drain is not distinct from 'deadline' as "deadline_exceeded!",

@@ -1,12 +1,12 @@
--- Runs, the newest first: by their tags where some are asked for, else along the index of their
--- pipeline or of all, each status by itself. Each of the three is skipped where it is not the one.
--- $1 statuses  $2 pipeline  $3 tags  $4 created from  $5 and before, where $6 is the id  $7 how many
+-- Lists runs, the newest first. One of three branches reads rows: by tags if tags are given, otherwise by the index
+-- of the pipeline if one is given, otherwise by the index of all runs; one scan for each status.
+-- $1 statuses  $2 pipeline  $3 tags  $4 created at or after  $5, $6 created before this time and id  $7 limit
 with page as (
     (
         select r.id, r.created_at
         from pipeline.runs r
         where $3::text[] is not null and r.tags @> $3
-          -- As text: the index of statuses would be read whole.
+          -- Compared as text, so that the planner does not read the whole index of statuses.
           and r.status::text = any ($1::text[])
           and ($2::text is null or r.pipeline = $2)
           and r.created_at >= coalesce($4::timestamptz, '-infinity')

@@ -1,5 +1,5 @@
--- Of these runs, those that have ended, and those that are not there. Each is looked up by itself: a
--- plan that was made while there were few runs would else go through all of them, each time.
+-- Returns those of these runs that have ended or do not exist. Each run is looked up by key: a plan that was made
+-- for a small table could otherwise scan all runs.
 select w.id as "id!", r.status::text as "status?"
 from unnest($1::bigint[]) as w (id)
 left join lateral (

@@ -1,5 +1,5 @@
--- A step's attempts that have ended: those that did not succeed, and the one that did. One row at
--- least where there is the run; without a step in it where there is no such step.
+-- Returns the ended attempts of a step: those that did not succeed, and the one that did. At least one row if the
+-- run exists; its step is null if the run has no such step.
 select n.key as "step?", a.attempt as "attempt?", a.outcome as "outcome?", a.error_class,
        a.error_message, a.ended_at as "ended_at?", a.ran_ms
 from pipeline.runs r

@@ -1,4 +1,4 @@
--- One row where there is the run; without a step in it where there is no such step.
+-- Returns one row if the run exists; its step is null if the run has no such step.
 select s.status::text as "status?", s.output::text as output
 from pipeline.runs r
 left join pipeline.nodes n on n.graph = r.graph and n.key = $2

@@ -1,4 +1,4 @@
--- Without those that runs have: after a failover or a restore the sequence may stand behind them.
+-- Omits ids that runs already have: after a failover or a restore, the sequence may be behind them.
 select taken.id as "id!"
 from (select nextval('pipeline.run_ids') as id from generate_series(1, $1)) as taken
 where not exists (select from pipeline.runs r where r.id = taken.id)

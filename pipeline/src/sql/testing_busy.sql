@@ -1,4 +1,4 @@
--- A request that was put off is tried again at once: while the clock is stopped, its time would never come.
+-- Postponed requests count as due: while the test clock is stopped, their time would never come.
 with due as (
     update pipeline.requests set next_at = '-infinity' where next_at > pipeline.now()
 )

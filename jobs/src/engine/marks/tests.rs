@@ -157,7 +157,7 @@ fn many_dead_entries_between_queues_are_left_out_until_one_of_them_has_work() {
     let far = Found {
         step: 2,
         after: Some(("a".to_owned(), 0)),
-        ..found(1, Some(row("z", 0, 50)), GAP)
+        ..found(1, Some(row("z", 0, 50)), MIN_GAP_ENTRIES)
     };
     marks.learn(&look, &[far], time(60));
     assert_eq!(
@@ -195,7 +195,11 @@ fn a_sweep_finds_rows_behind_a_mark_and_forgets_marks_that_save_nothing() {
     assert_eq!(shown(&marks.ranges(&all)), ["q/min..0", "q/0@20..max"]);
 
     let sweep = marks.sweep();
-    assert!(marks.swept(&sweep, &[swept(None, FEW - 1)]).is_empty());
+    assert!(
+        marks
+            .swept(&sweep, &[swept(None, MIN_STRETCH_ENTRIES - 1)])
+            .is_empty()
+    );
     assert_eq!(shown(&marks.ranges(&all)), ["q/min..max"]);
 }
 
@@ -230,7 +234,7 @@ fn only_the_marks_that_save_most_are_kept() {
     let names: Vec<String> = (0..MAX_STRETCHES + 10)
         .map(|at| format!("q{at:04}"))
         .collect();
-    for (visited, name) in (FEW..).zip(&names) {
+    for (visited, name) in (MIN_STRETCH_ENTRIES..).zip(&names) {
         let look = marks.ranges(&[(1, name)]);
         marks.learn(
             &look,
@@ -270,7 +274,7 @@ fn a_sweep_looks_into_the_gap_before_a_mark_and_counts_both() {
     let far = Found {
         step: 2,
         after: Some(("a".to_owned(), 0)),
-        ..found(1, Some(row("z", 0, 50)), GAP)
+        ..found(1, Some(row("z", 0, 50)), MIN_GAP_ENTRIES)
     };
     marks.learn(&look, &[far], time(60));
     let sweep = marks.sweep();
@@ -283,7 +287,7 @@ fn a_sweep_looks_into_the_gap_before_a_mark_and_counts_both() {
     let few = |part: i32| Swept {
         part,
         place: None,
-        visited: FEW / 2,
+        visited: MIN_STRETCH_ENTRIES / 2,
     };
     marks.swept(&sweep, &[few(1), few(3)]);
     assert_eq!(marks.sweep().queues, ["z"], "together they are many");
