@@ -119,7 +119,7 @@ where
         );
         let control = Arc::clone(envelope.control());
         let job = Polled {
-            job: Box::pin(run(job, attempt, envelope.clone())),
+            job: Box::pin(run(job, attempt, envelope)),
             control: Arc::clone(&control),
         };
         let handle = tokio::spawn(job.instrument(span));

@@ -116,12 +116,12 @@ fn alone(
     match class {
         _ if class != ErrorClass::TooLong && is_refused => {
             for end in ends {
-                match refused(end, error) {
-                    Ok(end) => ledger.isolate(vec![end], limit),
-                    Err(end) => {
-                        tracing::error!(job.id = end.id, %error, "end of an attempt cannot be written; dropping it");
-                        ledger.forget(&[end]);
-                    }
+                if end.error().is_some_and(|(class, _)| class == END_REFUSED) {
+                    // The database refused the failure, too: the job's lease expires.
+                    tracing::error!(job.id = end.id, %error, "end of an attempt cannot be written; dropping it");
+                    ledger.forget(&[end]);
+                } else {
+                    ledger.isolate(vec![refused(end, error)], limit);
                 }
             }
         }
@@ -130,12 +130,8 @@ fn alone(
     }
 }
 
-/// Turns an end that the database refused into a failure with the reason. Returns the end as an error if the
-/// database refused that failure too: the end is dropped, and the job's lease expires.
-fn refused(end: AttemptEnd, error: &sqlx::Error) -> Result<AttemptEnd, AttemptEnd> {
-    if end.error().is_some_and(|(class, _)| class == END_REFUSED) {
-        return Err(end);
-    }
+/// Turns an end that the database refused into a failure with the reason.
+fn refused(end: AttemptEnd, error: &sqlx::Error) -> AttemptEnd {
     let mut failure = AttemptEnd {
         kind: EndKind::Fail,
         output: None,
@@ -148,5 +144,5 @@ fn refused(end: AttemptEnd, error: &sqlx::Error) -> Result<AttemptEnd, AttemptEn
              refuses it, then retry the job, or reopen its run"
         ),
     );
-    Ok(failure)
+    failure
 }

@@ -276,7 +276,7 @@ async fn no_statement_of_the_engine_waits_for_a_lock() {
         let tries = async || watch.counts(Moment::Deferred).len();
         let before = tries().await;
         eventually("the end is tried again and again", async || {
-            assert_eq!(waiting(&mut *db.pool().acquire().await.unwrap()).await, 0);
+            assert_eq!(waiting(&mut db.pool().acquire().await.unwrap()).await, 0);
             (tries().await >= before + 5).then_some(())
         })
         .await;
