@@ -1,4 +1,4 @@
-//! Issue: the first start of a pipeline stores its graph, and must hold up nobody else's first start.
+//! The first start of a pipeline stores its graph, and blocks nobody else's first start.
 //! Connections give up waiting for a lock after a while: a start that waits for another fails.
 
 use pipeline::{Client, RunStatus};

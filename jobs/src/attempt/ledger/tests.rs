@@ -1,0 +1,293 @@
+use super::*;
+use crate::input::Input;
+
+const RUN: HeldRow = HeldRow::Hook(0, 7);
+
+fn ledger(count: usize, bytes: usize) -> Ledger {
+    Ledger::new(GroupLimits { count, bytes }, Arc::default())
+}
+
+fn job(token: i64) -> Claimed {
+    let mut job = Claimed::handed_over(1_000 + token, token, "k".into(), "q".into());
+    job.lease_ms = 30_000;
+    job.input = Input::None;
+    job
+}
+
+fn claim(ledger: &Ledger, token: i64) -> Arc<Control> {
+    let control = Arc::<Control>::default();
+    assert!(ledger.claim(&job(token), Arc::clone(&control), Instant::now()));
+    control
+}
+
+fn succeed(ledger: &Ledger, token: i64) {
+    ledger.end(token, |_| true);
+}
+
+fn no_rows(_: &AttemptEnd) -> Vec<HeldRow> {
+    Vec::new()
+}
+
+fn tokens(ends: &[AttemptEnd]) -> Vec<i64> {
+    ends.iter().map(AttemptEnd::token).collect()
+}
+
+fn known(ledger: &Ledger) -> Vec<i64> {
+    let mut tokens = ledger.tokens();
+    tokens.sort_unstable();
+    tokens
+}
+
+#[test]
+fn from_its_claim_until_its_commit_an_attempt_is_known() {
+    let ledger = ledger(10, 1 << 20);
+    claim(&ledger, 1);
+    assert_eq!(known(&ledger), [1]);
+    succeed(&ledger, 1);
+    assert_eq!(known(&ledger), [1]);
+    let group = ledger.take_group(false, no_rows);
+    assert_eq!((known(&ledger), tokens(&group)), (vec![1], vec![1]));
+    ledger.put_back(group);
+    assert_eq!(known(&ledger), [1]);
+    let group = ledger.take_group(false, no_rows);
+    ledger.committed(&group, no_rows);
+    assert!(known(&ledger).is_empty() && ledger.is_drained());
+}
+
+#[test]
+fn a_token_is_claimed_once_and_ends_once() {
+    let ledger = ledger(10, 1 << 20);
+    claim(&ledger, 1);
+    assert!(!ledger.claim(&job(1), Arc::default(), Instant::now()));
+    succeed(&ledger, 1);
+    ledger.end(1, |end| {
+        end.kind = EndKind::Fail;
+        true
+    });
+    let group = ledger.take_group(false, no_rows);
+    assert_eq!(group.len(), 1);
+    assert_eq!(group[0].kind, EndKind::Succeed);
+    assert!(
+        ledger.take_group(false, no_rows).is_empty(),
+        "it is being written"
+    );
+}
+
+#[test]
+fn groups_are_limited_in_count_and_in_bytes() {
+    let few = ledger(2, 1 << 20);
+    let small = ledger(10, 100);
+    for ledger in [&few, &small] {
+        for token in 1..=3 {
+            claim(ledger, token);
+            ledger.end(token, |end| {
+                end.set_error("c", &"x".repeat(59));
+                true
+            });
+        }
+    }
+    assert_eq!(tokens(&few.take_group(false, no_rows)), [1, 2]);
+    assert_eq!(tokens(&few.take_group(false, no_rows)), [3]);
+    assert_eq!(
+        tokens(&small.take_group(false, no_rows)),
+        [1],
+        "60 bytes each"
+    );
+    assert_eq!(tokens(&small.take_group(false, no_rows)), [2]);
+}
+
+#[test]
+fn the_ends_of_a_held_row_wait_apart_and_keep_no_other_from_being_written() {
+    let ledger = ledger(10, 1 << 20);
+    let rows = |end: &AttemptEnd| {
+        if end.token < 10 {
+            vec![RUN]
+        } else {
+            Vec::new()
+        }
+    };
+    for token in [1, 11] {
+        claim(&ledger, token);
+        succeed(&ledger, token);
+    }
+    let group = ledger.take_group(false, rows);
+    let (mine, other): (Vec<_>, Vec<_>) = group.into_iter().partition(|end| end.token < 10);
+    ledger.defer(mine.into_iter().map(|end| (end, RUN)).collect());
+    ledger.committed(&other, rows);
+    assert!(ledger.next_retry().is_some());
+    // A later end of the held row is deferred with the first, without a transaction.
+    for token in [2, 12] {
+        claim(&ledger, token);
+        succeed(&ledger, token);
+    }
+    let group = ledger.take_group(false, rows);
+    assert_eq!(tokens(&group), [12]);
+    assert_eq!((ledger.held().0, ledger.uncommitted()), (2, 1));
+    assert!(!ledger.is_drained());
+    std::thread::sleep(FIRST_RETRY_DELAY * 2);
+    let mut again = tokens(&ledger.take_group(false, rows));
+    again.sort_unstable();
+    assert_eq!(again, [1, 2]);
+    assert_eq!(ledger.held(), (0, 0));
+}
+
+#[test]
+fn a_row_that_stays_held_is_tried_more_and_more_rarely() {
+    let ledger = ledger(10, 1 << 20);
+    claim(&ledger, 1);
+    succeed(&ledger, 1);
+    let mut last = Duration::ZERO;
+    for _ in 0..4 {
+        let group = ledger.take_group(false, |_| vec![RUN]);
+        ledger.defer(group.into_iter().map(|end| (end, RUN)).collect());
+        let delay = ledger.state.lock().held[&RUN].delay;
+        assert!(delay > last, "{delay:?} after {last:?}");
+        last = delay;
+        std::thread::sleep(delay * 2);
+    }
+    let group = ledger.take_group(false, |_| vec![RUN]);
+    ledger.committed(&group, |_| vec![RUN]);
+    assert!(
+        ledger.state.lock().probing.is_empty(),
+        "the backoff is forgotten"
+    );
+}
+
+#[test]
+fn a_takeover_of_a_held_row_is_dropped() {
+    let ledger = ledger(10, 1 << 20);
+    let mut lost = AttemptEnd::new(5, 50, 1, None);
+    lost.kind = EndKind::Lost;
+    assert!(ledger.take_over(lost.clone()));
+    assert!(!ledger.take_over(lost.clone()), "it is known");
+    let group = ledger.take_group(false, no_rows);
+    ledger.defer(group.into_iter().map(|end| (end, RUN)).collect());
+    assert!(known(&ledger).is_empty() && ledger.is_drained());
+    assert!(ledger.take_over(lost), "the next tick finds it again");
+}
+
+#[test]
+fn a_lapsed_attempt_of_this_process_can_be_taken_over() {
+    let ledger = ledger(10, 1 << 20);
+    claim(&ledger, 1);
+    let mut lost = AttemptEnd::new(1_001, 1, 1, None);
+    lost.kind = EndKind::Lost;
+    assert!(!ledger.take_over(lost.clone()), "it runs");
+    ledger.end(1, |_| false);
+    assert!(ledger.take_over(lost), "it lapsed");
+    let group = ledger.take_group(false, no_rows);
+    assert_eq!((tokens(&group), group[0].kind), (vec![1], EndKind::Lost));
+    ledger.committed(&group, no_rows);
+    assert!(ledger.is_drained() && known(&ledger).is_empty());
+}
+
+#[test]
+fn an_isolated_end_whose_row_is_held_goes_back_to_isolation() {
+    let ledger = ledger(10, 1 << 20);
+    claim(&ledger, 1);
+    succeed(&ledger, 1);
+    let mut group = ledger.take_group(false, no_rows);
+    group[0].isolation_limit = Some(Duration::from_secs(120));
+    ledger.defer(group.into_iter().map(|end| (end, RUN)).collect());
+    std::thread::sleep(FIRST_RETRY_DELAY * 2);
+    assert!(ledger.take_group(false, no_rows).is_empty());
+    let group = ledger.take_isolated();
+    assert_eq!(
+        group.map(|group| group.limit),
+        Some(Duration::from_secs(120))
+    );
+    assert_eq!(ledger.held(), (0, 0));
+}
+
+#[test]
+fn leases_are_renewed_until_the_end_is_committed() {
+    let ledger = ledger(1, 1 << 20);
+    let long_ago = Instant::now() - Duration::from_secs(15);
+    for token in 1..=4 {
+        assert!(ledger.claim(&job(token), Arc::default(), long_ago));
+    }
+    let due = || {
+        let mut due: Vec<i64> = ledger
+            .leases_due()
+            .iter()
+            .map(|(_, token)| *token)
+            .collect();
+        due.sort_unstable();
+        due
+    };
+    assert_eq!(due(), [1, 2, 3, 4], "running");
+    (2..=4).for_each(|token| succeed(&ledger, token));
+    let writing = ledger.take_group(false, no_rows);
+    let held = ledger.take_group(false, no_rows);
+    ledger.defer(held.into_iter().map(|end| (end, RUN)).collect());
+    assert_eq!(due(), [1, 2, 3, 4], "running, being written, held, waiting");
+    ledger.committed(&writing, no_rows);
+    ledger.renewed([1].into_iter(), Instant::now());
+    assert_eq!(due(), [3, 4]);
+}
+
+#[test]
+fn a_running_attempt_stops_before_its_lease_ends_and_a_finished_one_is_kept() {
+    let ledger = ledger(10, 1 << 20);
+    let long_ago = Instant::now() - Duration::from_secs(26);
+    let running = Arc::<Control>::default();
+    assert!(ledger.claim(&job(1), Arc::clone(&running), long_ago));
+    assert!(ledger.claim(&job(2), Arc::default(), long_ago));
+    succeed(&ledger, 2);
+    let (stopped, _) = ledger.stop_lapsed();
+    assert_eq!(stopped, [1_001]);
+    assert!(running.is_asked_to_stop());
+    ledger.end(1, |_| false);
+    assert_eq!(known(&ledger), [1, 2], "a lapsed attempt is remembered");
+    assert_eq!(tokens(&ledger.take_group(false, no_rows)), [2]);
+    assert!(!ledger.is_drained() && ledger.is_quiet());
+}
+
+#[test]
+fn an_isolated_group_is_uncommitted_until_it_is_written() {
+    let ledger = ledger(10, 1 << 20);
+    claim(&ledger, 1);
+    succeed(&ledger, 1);
+    let group = ledger.take_group(false, no_rows);
+    ledger.isolate(group, Duration::from_secs(1));
+    assert_eq!(ledger.uncommitted(), 1);
+    let group = ledger.take_isolated().map(|group| group.ends);
+    let group = group.unwrap_or_default();
+    assert_eq!(tokens(&group), [1]);
+    ledger.committed(&group, no_rows);
+    assert!(ledger.is_drained());
+}
+
+#[test]
+fn an_abandoned_attempt_is_handed_back_once() {
+    let ledger = ledger(10, 1 << 20);
+    claim(&ledger, 1);
+    assert_eq!(ledger.abandon_all(), [1_001]);
+    succeed(&ledger, 1);
+    let group = ledger.take_group(false, no_rows);
+    assert_eq!((group.len(), group[0].kind), (1, EndKind::HandBack));
+}
+
+#[test]
+fn a_transaction_under_way_keeps_the_ledger_from_being_quiet() {
+    let ledger = ledger(10, 1 << 20);
+    let under_way = ledger.transaction();
+    assert!(!ledger.is_quiet());
+    drop(under_way);
+    assert!(ledger.is_quiet());
+}
+
+#[test]
+fn giving_up_drops_what_waits_and_keeps_what_runs() {
+    let ledger = ledger(1, 1 << 20);
+    for token in 1..=3 {
+        claim(&ledger, token);
+    }
+    succeed(&ledger, 2);
+    succeed(&ledger, 3);
+    let writing = ledger.take_group(false, no_rows);
+    assert_eq!(ledger.give_up(), 1);
+    assert_eq!(known(&ledger), [1, 2]);
+    ledger.forget(&writing);
+    assert_eq!((known(&ledger), ledger.uncommitted()), (vec![1], 0));
+}

@@ -1,0 +1,210 @@
+//! The claim of a transaction: jobs for the slots that are left, and their inputs.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::{Connection as _, PgConnection};
+
+use super::{Asked, Committed, Parts, Request};
+use crate::attempt::Claimed;
+use crate::engine::hooks::Hooks;
+use crate::engine::marks::{Found, place};
+use crate::input::Input;
+use crate::sqlstate::ErrorClass;
+
+/// Claims jobs for the reserved slots that hand-over has left free.
+pub(super) async fn claim(
+    parts: Parts<'_>,
+    tx: &mut PgConnection,
+    request: Request<'_>,
+    done: &mut Committed,
+) -> Result<(), sqlx::Error> {
+    let reserved = request.reserved;
+    let seated = |at: usize| {
+        let line = i32::try_from(at + 1).unwrap_or(0);
+        done.claimed.iter().filter(|job| job.line == line).count()
+    };
+    done.asked = (0..reserved.len())
+        .filter(|at| reserved[*at].claims)
+        .map(|at| Asked {
+            at,
+            count: reserved[at].count().saturating_sub(seated(at)),
+            last: None,
+        })
+        .filter(|asked| asked.count > 0)
+        .collect();
+    if done.asked.is_empty() {
+        return Ok(());
+    }
+    let slots = parts.slots;
+    // Send all patterns: a queue belongs to its most specific pattern, even if that has no free slot.
+    let patterns: Vec<&str> = slots.iter().map(|queue| queue.pattern.as_str()).collect();
+    let mut limits = vec![0_i32; patterns.len()];
+    let mut looked_for = Vec::with_capacity(done.asked.len());
+    for asked in &done.asked {
+        let queue = reserved[asked.at].queue;
+        limits[queue] = i32::try_from(asked.count).unwrap_or(i32::MAX);
+        looked_for.push((i32::try_from(queue + 1).unwrap_or(0), patterns[queue]));
+    }
+    let ranges = slots.marks.ranges(&looked_for);
+    let rows = sqlx::query_file!(
+        "src/sql/claim.sql",
+        parts.config.worker(),
+        // The tokens are derived from this number and the job ids. The number is random, because a sequence
+        // may return the same number twice after a crash or a failover.
+        fastrand::i64(0..=i64::MAX),
+        &patterns as &[&str],
+        &limits,
+        parts.config.claim_bytes,
+        parts.config.only.as_deref(),
+        parts.hooks.takes_steps(),
+        &ranges.lines as &[Option<i32>],
+        &ranges.columns.queues,
+        &ranges.columns.to_queues as &[Option<String>],
+        &ranges.columns.ranks,
+        &ranges.columns.times,
+        &ranges.columns.ids,
+        &ranges.columns.to_ranks,
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let mut claimed = Vec::with_capacity(rows.len());
+    let (mut found, mut now) = (Vec::new(), None);
+    for row in rows {
+        now = Some(row.claimed_at);
+        let Some(queue) = usize::try_from(row.line - 1).ok() else {
+            found.push(Found {
+                range: row.range.unwrap_or(0),
+                step: row.step.unwrap_or(0),
+                after: row.after_queue.zip(row.after_rank),
+                place: place(row.queue, row.rank, row.run_at, row.id),
+                visited: row.visited.unwrap_or(0),
+            });
+            continue;
+        };
+        let mut asked = done.asked.iter_mut();
+        let asked = asked.find(|asked| reserved[asked.at].queue == queue);
+        let (Some(asked), Some(id), Some(token)) = (asked, row.id, row.token) else {
+            continue;
+        };
+        let priority = row.priority.unwrap_or(0);
+        let waited_ms = row.waited_ms.unwrap_or(0);
+        let waited = Duration::from_millis(u64::try_from(waited_ms).unwrap_or(0));
+        let last = asked.last.get_or_insert((priority, waited));
+        *last = (last.0.min(priority), last.1.min(waited));
+        if row.bytes.is_some() {
+            done.cut_short.push(queue);
+        }
+        claimed.push(Claimed {
+            line: i32::try_from(asked.at + 1).unwrap_or(0),
+            id,
+            token,
+            queue: row.queue.unwrap_or_default(),
+            kind: row.kind.unwrap_or_default(),
+            attempt: row.attempt.unwrap_or(1),
+            attempts: row.attempts.unwrap_or(1),
+            priority,
+            run_at: row.run_at.unwrap_or_default(),
+            waited_ms,
+            lease_ms: row.lease_ms.unwrap_or(1_000),
+            batch: row.batch,
+            args: row.args.unwrap_or_default(),
+            input: row.input.map_or(Input::None, Input::Json),
+            options: row.options,
+            of_run: None,
+        });
+    }
+    if let Some(now) = now {
+        slots.marks.heard(now);
+        done.looked = Some((ranges, found, now));
+    }
+    for asked in &mut done.asked {
+        let line = i32::try_from(asked.at + 1).unwrap_or(0);
+        let came = claimed.iter().filter(|job| job.line == line).count();
+        asked.last = asked.last.filter(|_| came >= asked.count);
+    }
+    let before: Vec<(i64, String, DateTime<Utc>)> = claimed
+        .iter()
+        .filter(|job| job.is_step())
+        .map(|job| (job.id, job.queue.clone(), job.run_at))
+        .collect();
+    let count = claimed.len();
+    load(parts.hooks, tx, &mut claimed, request.isolate_inputs).await?;
+    if claimed.len() < count {
+        let kept: HashSet<i64> = claimed.iter().map(|job| job.id).collect();
+        let given_back = before.into_iter().filter(|(id, ..)| !kept.contains(id));
+        done.given_back
+            .extend(given_back.map(|(_, queue, run_at)| (queue, run_at)));
+        let queues = done.asked.iter().map(|asked| reserved[asked.at].queue);
+        done.cut_short.extend(queues);
+    }
+    claimed.sort_by(|a, b| (b.priority, a.run_at, a.id).cmp(&(a.priority, b.run_at, b.id)));
+    done.claimed.extend(claimed);
+    Ok(())
+}
+
+/// Loads the inputs of claimed jobs. Removes the jobs from the list whose inputs exceed the byte limit for now.
+async fn load(
+    hooks: &Hooks,
+    tx: &mut PgConnection,
+    claimed: &mut Vec<Claimed>,
+    isolate: bool,
+) -> Result<(), sqlx::Error> {
+    if !isolate {
+        for hook in &hooks.claim {
+            hook.load(&mut *tx, claimed).await?;
+        }
+        return Ok(());
+    }
+    let mut parts = vec![std::mem::take(claimed)];
+    while let Some(part) = parts.pop() {
+        let mut savepoint = tx.begin().await?;
+        let mut loaded = part.clone();
+        let mut outcome = Ok(());
+        for hook in &hooks.claim {
+            outcome = hook.load(&mut savepoint, &mut loaded).await;
+            if outcome.is_err() {
+                break;
+            }
+        }
+        match outcome {
+            Ok(()) => {
+                savepoint.commit().await?;
+                claimed.extend(loaded);
+            }
+            Err(error) if ErrorClass::of(&error) == ErrorClass::Data => {
+                savepoint.rollback().await?;
+                split_or_refuse(part, &error, &mut parts, claimed);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Halves a list of jobs whose inputs cannot be loaded; refuses the input if the list is a single job.
+fn split_or_refuse(
+    mut part: Vec<Claimed>,
+    error: &sqlx::Error,
+    parts: &mut Vec<Vec<Claimed>>,
+    claimed: &mut Vec<Claimed>,
+) {
+    if part.len() > 1 {
+        let second = part.split_off(part.len() / 2);
+        parts.push(second);
+        parts.push(part);
+        return;
+    }
+    for mut job in part {
+        tracing::error!(job.id = job.id, job.kind, %error, "job input could not be loaded");
+        job.input = Input::Refused(
+            "InputRefused".to_owned(),
+            format!(
+                "the database could not load the job's input: {error}; make the input smaller or repair \
+                 it, then retry the job, or reopen its run"
+            ),
+        );
+        claimed.push(job);
+    }
+}
