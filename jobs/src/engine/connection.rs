@@ -19,7 +19,7 @@ const SESSION_SETTINGS: &str = "set statement_timeout to '30s'; set lock_timeout
 
 /// The time limit of one call: a little longer than the server's, so that the server reports it if it can.
 const CALL_TIMEOUT: Duration = Duration::from_secs(35);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const FIRST_RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// Short enough that a lease of a few seconds is not lost to our own backoff.
@@ -81,10 +81,11 @@ impl EngineConnection {
         }
     }
 
-    /// Notes that a call failed, and drops the connection: it may be in the middle of anything.
+    /// Notes that a call failed, and drops the connection: it may be in the middle of anything. A connection
+    /// that could not be opened is an outage, whatever the reason.
     pub(crate) fn failed(&mut self, error: &sqlx::Error) {
-        self.discard();
-        if !ErrorClass::is_unreachable(error) {
+        let was_open = self.current.take().is_some();
+        if was_open && !ErrorClass::is_unreachable(error) {
             tracing::warn!(connection = self.purpose, %error, "database call failed; retrying");
             return;
         }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 
-use super::connection::{EngineConnection, connect_options, session_name};
+use super::connection::{CONNECT_TIMEOUT, EngineConnection, connect_options, session_name};
 use super::hooks::MaintenanceCalls;
 use super::lifecycle::{Lifecycle, Phase};
 use super::schedule::Schedule;
@@ -42,8 +42,10 @@ impl Listener {
 
     /// Listens until the connection is lost.
     async fn listen(&self, backoff: &mut EngineConnection) -> Result<(), sqlx::Error> {
+        // The pool retries a refused connection (53300) without a log line until this timeout.
         let pool = PgPoolOptions::new()
             .max_connections(1)
+            .acquire_timeout(CONNECT_TIMEOUT)
             .connect_lazy_with(connect_options(&self.pool, &session_name("notifications")));
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);

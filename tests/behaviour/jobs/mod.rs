@@ -15,6 +15,7 @@ mod held;
 mod horizon;
 mod leases;
 mod manage;
+mod outages;
 pub(crate) mod proxy;
 mod shutdown;
 mod stock;

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tests::Database;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -19,6 +20,7 @@ pub(crate) struct Proxy {
     folder: TempDir,
     options: PgConnectOptions,
     lose: Arc<AtomicBool>,
+    is_open: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
@@ -28,10 +30,14 @@ impl Proxy {
         let options = (*db.pool().connect_options()).clone();
         let door = UnixListener::bind(socket(folder.path(), &options)).unwrap();
         let lose = Arc::<AtomicBool>::default();
+        let (is_open, mut opened) = watch::channel(true);
         let task = tokio::spawn({
             let (options, lose) = (options.clone(), lose.clone());
             async move {
                 while let Ok((client, _)) = door.accept().await {
+                    if opened.wait_for(|is_open| *is_open).await.is_err() {
+                        return;
+                    }
                     let server = server(&options).await;
                     tokio::spawn(carry(client, server, lose.clone()));
                 }
@@ -41,6 +47,7 @@ impl Proxy {
             folder,
             options,
             lose,
+            is_open,
             task,
         }
     }
@@ -54,6 +61,16 @@ impl Proxy {
     /// The next commit is carried out, but whoever asked for it never hears of it.
     pub(crate) fn lose_the_next_answer_to_a_commit(&self) {
         self.lose.store(true, Ordering::Release);
+    }
+
+    /// New connections wait from now on.
+    pub(crate) fn hold_new_connections(&self) {
+        self.is_open.send_replace(false);
+    }
+
+    /// New connections reach the server again.
+    pub(crate) fn let_connections_through(&self) {
+        self.is_open.send_replace(true);
     }
 
     pub(crate) fn has_lost_it(&self) -> bool {
