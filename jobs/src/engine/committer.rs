@@ -24,7 +24,7 @@ use super::inbox::Inbox;
 use super::lifecycle::{Lifecycle, Phase};
 use super::outbox::Outbox;
 use super::probe::Moment;
-use super::recover::{confirmed, give_back_unknown};
+use super::recover::{confirmed, give_back_unknown, lease_is_half_over};
 use super::schedule::Schedule;
 use super::slots::{Reserved, Slots};
 use super::transaction::{self, Committed, Failure, Parts, Request};
@@ -235,7 +235,7 @@ impl Committer {
                     claimed,
                 )
                 .await;
-                if claimed.is_empty() || lease_is_half_over(&claimed, sent) {
+                if claimed.is_empty() || lease_is_half_over(&claimed, sent.elapsed()) {
                     // Claims that are not started are given back by the next connection, at no cost.
                     self.slots.release(&mut reserved);
                 } else {
@@ -479,14 +479,6 @@ impl Committer {
             report::given_up(count);
         }
     }
-}
-
-/// Returns whether the shortest of these leases is half over: a job that is started now might be stopped
-/// before its lease can be renewed.
-fn lease_is_half_over(claimed: &[Claimed], sent: Instant) -> bool {
-    let shortest = claimed.iter().map(|job| job.lease_ms).min().unwrap_or(0);
-    let shortest = Duration::from_millis(u64::try_from(shortest).unwrap_or(0));
-    sent.elapsed() > shortest / 2
 }
 
 pub(super) fn sent_before(end: AttemptEnd) -> AttemptEnd {

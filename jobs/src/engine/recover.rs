@@ -90,3 +90,31 @@ pub(super) async fn confirmed(
         }
     }
 }
+
+/// Returns whether the shortest of these leases is half over, `elapsed` after the claim was sent: a job that is
+/// started now might be stopped before its lease can be renewed.
+pub(super) fn lease_is_half_over(claimed: &[Claimed], elapsed: Duration) -> bool {
+    let shortest = claimed.iter().map(|job| job.lease_ms).min().unwrap_or(0);
+    let shortest = Duration::from_millis(u64::try_from(shortest).unwrap_or(0));
+    elapsed > shortest / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claimed(lease_ms: i32) -> Claimed {
+        let mut job = Claimed::handed_over(1, 1, "k".into(), "q".into());
+        job.lease_ms = lease_ms;
+        job
+    }
+
+    #[test]
+    fn the_shortest_lease_decides_whether_claims_are_confirmed_too_late() {
+        let claims = [claimed(30_000), claimed(4_000)];
+        let half = Duration::from_secs(2);
+        assert!(!lease_is_half_over(&claims, half));
+        assert!(lease_is_half_over(&claims, half + Duration::from_millis(1)));
+        assert!(!lease_is_half_over(&claims[..1], half * 2));
+    }
+}

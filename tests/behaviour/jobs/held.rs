@@ -328,12 +328,13 @@ async fn a_lone_end_that_always_fails_stops_no_claim() {
     .await;
 }
 
-/// A worker that is alone takes its own lapsed attempts over when their leases have run out.
+/// A worker that is alone takes its own lapsed attempt over when the lease has run out, not only when it has
+/// forgotten the attempt, 20 leases later: the test waits for less than that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lone_worker_takes_its_own_lapsed_attempt_over() {
     with_database(async |db| {
         let worker = Running::start(db, |worker| worker.queue("default", 1));
-        let new = NewJob::new(&Do::new("a", What::AtGate)).lease(Duration::from_secs(1));
+        let new = NewJob::new(&Do::new("a", What::AtGate)).lease(Duration::from_secs(8));
         let id = client(db).enqueue(new).await.unwrap().id;
         worker.log.says("a 1").await;
         let held = hold(db, JOB, id).await;
