@@ -17,6 +17,7 @@ mod leases;
 mod manage;
 mod outages;
 pub(crate) mod proxy;
+mod reconnect;
 mod shutdown;
 mod stock;
 pub(crate) mod support;

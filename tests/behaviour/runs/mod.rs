@@ -13,6 +13,7 @@ mod json_rule;
 mod keys;
 mod kit;
 mod lists;
+mod locked_requests;
 mod long_lines;
 mod offers;
 mod outputs;
