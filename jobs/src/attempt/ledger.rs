@@ -251,15 +251,17 @@ impl Ledger {
         TransactionGuard(self)
     }
 
-    /// Takes the next group of ends, up to the group limits. Ends of rows that are known to be held are
-    /// moved to `held`. With `only_if_crowded`, takes ends only if many wait.
+    /// Takes the next group of ends, up to the group limits, with the held ends whose retry is due at `now`.
+    /// Ends of rows that are known to be held are moved to `held`. With `only_if_crowded`, takes ends only if
+    /// many wait.
     pub(crate) fn take_group(
         &self,
+        now: Instant,
         only_if_crowded: bool,
         rows_of: impl Fn(&AttemptEnd) -> Vec<HeldRow>,
     ) -> Vec<AttemptEnd> {
         let mut state = self.state.lock();
-        if state.release_due(Instant::now()) {
+        if state.release_due(now) {
             self.isolated.notify_one();
         }
         if only_if_crowded && !state.is_crowded() {
@@ -318,11 +320,10 @@ impl Ledger {
         self.work.notify_one();
     }
 
-    /// Defers ends whose row another transaction holds. Ends of other workers' attempts are dropped: the next
-    /// tick finds them again if their leases are still expired.
-    pub(crate) fn defer(&self, ends: Vec<(AttemptEnd, HeldRow)>) {
+    /// Defers ends whose row another transaction holds at `now`. Ends of other workers' attempts are dropped:
+    /// the next tick finds them again if their leases are still expired.
+    pub(crate) fn defer(&self, now: Instant, ends: Vec<(AttemptEnd, HeldRow)>) {
         let mut state = self.state.lock();
-        let now = Instant::now();
         for (end, row) in ends {
             state.writing -= 1;
             let is_foreign = |entry: &Entry| entry.lease.is_none();

@@ -150,9 +150,10 @@ impl Committer {
 
     /// Runs one transaction if there are ends to write or slots to fill. Returns whether there were.
     async fn turn(&self, task: &mut Task, only_if_crowded: bool) -> bool {
+        let rows_of = |end: &AttemptEnd| self.hooks.rows_of(end);
         let ends = self
             .ledger
-            .take_group(only_if_crowded, |end| self.hooks.rows_of(end));
+            .take_group(Instant::now(), only_if_crowded, rows_of);
         if ends.is_empty() && only_if_crowded {
             return false;
         }
@@ -387,7 +388,7 @@ impl Committer {
             return;
         }
         let count = held.len();
-        self.ledger.defer(held);
+        self.ledger.defer(Instant::now(), held);
         self.hooks.probe(Moment::Deferred, count).await;
     }
 

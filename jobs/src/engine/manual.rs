@@ -4,7 +4,7 @@
 //! slots and what happens after the commit are the test's.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
@@ -115,7 +115,10 @@ impl ManualEngine {
         ticker.sweep(connection, &mut looked).await?;
         let mut takeovers = Takeovers::default();
         ticker.tick(connection, &mut looked, &mut takeovers).await?;
-        let lost = self.engine.ledger.take_group(false, |_| Vec::new());
+        let lost = self
+            .engine
+            .ledger
+            .take_group(Instant::now(), false, |_| Vec::new());
         self.engine.ledger.forget(&lost);
         Ok(lost)
     }

@@ -24,6 +24,14 @@ fn succeed(ledger: &Ledger, token: i64) {
     ledger.end(token, |_| true);
 }
 
+fn take_group(ledger: &Ledger, rows_of: impl Fn(&AttemptEnd) -> Vec<HeldRow>) -> Vec<AttemptEnd> {
+    ledger.take_group(Instant::now(), false, rows_of)
+}
+
+fn defer(ledger: &Ledger, now: Instant, ends: Vec<AttemptEnd>) {
+    ledger.defer(now, ends.into_iter().map(|end| (end, RUN)).collect());
+}
+
 fn no_rows(_: &AttemptEnd) -> Vec<HeldRow> {
     Vec::new()
 }
@@ -45,11 +53,11 @@ fn from_its_claim_until_its_commit_an_attempt_is_known() {
     assert_eq!(known(&ledger), [1]);
     succeed(&ledger, 1);
     assert_eq!(known(&ledger), [1]);
-    let group = ledger.take_group(false, no_rows);
+    let group = take_group(&ledger, no_rows);
     assert_eq!((known(&ledger), tokens(&group)), (vec![1], vec![1]));
     ledger.put_back(group);
     assert_eq!(known(&ledger), [1]);
-    let group = ledger.take_group(false, no_rows);
+    let group = take_group(&ledger, no_rows);
     ledger.committed(&group, no_rows);
     assert!(known(&ledger).is_empty() && ledger.is_drained());
 }
@@ -64,11 +72,11 @@ fn a_token_is_claimed_once_and_ends_once() {
         end.kind = EndKind::Fail;
         true
     });
-    let group = ledger.take_group(false, no_rows);
+    let group = take_group(&ledger, no_rows);
     assert_eq!(group.len(), 1);
     assert_eq!(group[0].kind, EndKind::Succeed);
     assert!(
-        ledger.take_group(false, no_rows).is_empty(),
+        take_group(&ledger, no_rows).is_empty(),
         "it is being written"
     );
 }
@@ -86,19 +94,16 @@ fn groups_are_limited_in_count_and_in_bytes() {
             });
         }
     }
-    assert_eq!(tokens(&few.take_group(false, no_rows)), [1, 2]);
-    assert_eq!(tokens(&few.take_group(false, no_rows)), [3]);
-    assert_eq!(
-        tokens(&small.take_group(false, no_rows)),
-        [1],
-        "60 bytes each"
-    );
-    assert_eq!(tokens(&small.take_group(false, no_rows)), [2]);
+    assert_eq!(tokens(&take_group(&few, no_rows)), [1, 2]);
+    assert_eq!(tokens(&take_group(&few, no_rows)), [3]);
+    assert_eq!(tokens(&take_group(&small, no_rows)), [1], "60 bytes each");
+    assert_eq!(tokens(&take_group(&small, no_rows)), [2]);
 }
 
 #[test]
 fn the_ends_of_a_held_row_wait_apart_and_keep_no_other_from_being_written() {
     let ledger = ledger(10, 1 << 20);
+    let now = Instant::now();
     let rows = |end: &AttemptEnd| {
         if end.token < 10 {
             vec![RUN]
@@ -110,22 +115,22 @@ fn the_ends_of_a_held_row_wait_apart_and_keep_no_other_from_being_written() {
         claim(&ledger, token);
         succeed(&ledger, token);
     }
-    let group = ledger.take_group(false, rows);
+    let group = ledger.take_group(now, false, rows);
     let (mine, other): (Vec<_>, Vec<_>) = group.into_iter().partition(|end| end.token < 10);
-    ledger.defer(mine.into_iter().map(|end| (end, RUN)).collect());
+    defer(&ledger, now, mine);
     ledger.committed(&other, rows);
-    assert!(ledger.next_retry().is_some());
+    let retry = ledger.next_retry();
+    assert!(retry > Some(now) && retry < Some(now + FIRST_RETRY_DELAY * 2));
     // A later end of the held row is deferred with the first, without a transaction.
     for token in [2, 12] {
         claim(&ledger, token);
         succeed(&ledger, token);
     }
-    let group = ledger.take_group(false, rows);
+    let group = ledger.take_group(now, false, rows);
     assert_eq!(tokens(&group), [12]);
     assert_eq!((ledger.held().0, ledger.uncommitted()), (2, 1));
     assert!(!ledger.is_drained());
-    std::thread::sleep(FIRST_RETRY_DELAY * 2);
-    let mut again = tokens(&ledger.take_group(false, rows));
+    let mut again = tokens(&ledger.take_group(now + FIRST_RETRY_DELAY * 2, false, rows));
     again.sort_unstable();
     assert_eq!(again, [1, 2]);
     assert_eq!(ledger.held(), (0, 0));
@@ -134,23 +139,52 @@ fn the_ends_of_a_held_row_wait_apart_and_keep_no_other_from_being_written() {
 #[test]
 fn a_row_that_stays_held_is_tried_more_and_more_rarely() {
     let ledger = ledger(10, 1 << 20);
+    let rows = |_: &AttemptEnd| vec![RUN];
     claim(&ledger, 1);
     succeed(&ledger, 1);
+    let mut now = Instant::now();
     let mut last = Duration::ZERO;
     for _ in 0..4 {
-        let group = ledger.take_group(false, |_| vec![RUN]);
-        ledger.defer(group.into_iter().map(|end| (end, RUN)).collect());
+        let group = ledger.take_group(now, false, rows);
+        assert_eq!(tokens(&group), [1]);
+        defer(&ledger, now, group);
         let delay = ledger.state.lock().held[&RUN].delay;
         assert!(delay > last, "{delay:?} after {last:?}");
         last = delay;
-        std::thread::sleep(delay * 2);
+        now += delay / 2;
+        assert!(ledger.take_group(now, false, rows).is_empty(), "too early");
+        now += delay;
     }
-    let group = ledger.take_group(false, |_| vec![RUN]);
-    ledger.committed(&group, |_| vec![RUN]);
+    let group = ledger.take_group(now, false, rows);
+    ledger.committed(&group, rows);
     assert!(
         ledger.state.lock().probing.is_empty(),
         "the backoff is forgotten"
     );
+}
+
+#[test]
+fn a_row_that_is_held_for_long_is_tried_at_the_longest_pause() {
+    let ledger = ledger(10, 1 << 20);
+    let rows = |_: &AttemptEnd| vec![RUN];
+    claim(&ledger, 1);
+    succeed(&ledger, 1);
+    let began = Instant::now();
+    let mut now = began;
+    let mut longest = Duration::ZERO;
+    while now < began + LONG_HELD * 2 {
+        let group = ledger.take_group(now, false, rows);
+        defer(&ledger, now, group);
+        longest = ledger.state.lock().held[&RUN].delay;
+        let max = if now < began + LONG_HELD {
+            MAX_RETRY_DELAY
+        } else {
+            MAX_RETRY_DELAY_LONG_HELD
+        };
+        assert!(longest <= max, "{longest:?} after {:?}", now - began);
+        now += longest * 2;
+    }
+    assert_eq!(longest, MAX_RETRY_DELAY_LONG_HELD);
 }
 
 #[test]
@@ -160,8 +194,8 @@ fn a_takeover_of_a_held_row_is_dropped() {
     lost.kind = EndKind::Lost;
     assert!(ledger.take_over(lost.clone()));
     assert!(!ledger.take_over(lost.clone()), "it is known");
-    let group = ledger.take_group(false, no_rows);
-    ledger.defer(group.into_iter().map(|end| (end, RUN)).collect());
+    let group = take_group(&ledger, no_rows);
+    defer(&ledger, Instant::now(), group);
     assert!(known(&ledger).is_empty() && ledger.is_drained());
     assert!(ledger.take_over(lost), "the next tick finds it again");
 }
@@ -175,7 +209,7 @@ fn a_lapsed_attempt_of_this_process_can_be_taken_over() {
     assert!(!ledger.take_over(lost.clone()), "it runs");
     ledger.end(1, |_| false);
     assert!(ledger.take_over(lost), "it lapsed");
-    let group = ledger.take_group(false, no_rows);
+    let group = take_group(&ledger, no_rows);
     assert_eq!((tokens(&group), group[0].kind), (vec![1], EndKind::Lost));
     ledger.committed(&group, no_rows);
     assert!(ledger.is_drained() && known(&ledger).is_empty());
@@ -186,11 +220,12 @@ fn an_isolated_end_whose_row_is_held_goes_back_to_isolation() {
     let ledger = ledger(10, 1 << 20);
     claim(&ledger, 1);
     succeed(&ledger, 1);
-    let mut group = ledger.take_group(false, no_rows);
+    let mut group = take_group(&ledger, no_rows);
     group[0].isolation_limit = Some(Duration::from_secs(120));
-    ledger.defer(group.into_iter().map(|end| (end, RUN)).collect());
-    std::thread::sleep(FIRST_RETRY_DELAY * 2);
-    assert!(ledger.take_group(false, no_rows).is_empty());
+    let now = Instant::now();
+    defer(&ledger, now, group);
+    let later = now + FIRST_RETRY_DELAY * 2;
+    assert!(ledger.take_group(later, false, no_rows).is_empty());
     let group = ledger.take_isolated();
     assert_eq!(
         group.map(|group| group.limit),
@@ -217,9 +252,9 @@ fn leases_are_renewed_until_the_end_is_committed() {
     };
     assert_eq!(due(), [1, 2, 3, 4], "running");
     (2..=4).for_each(|token| succeed(&ledger, token));
-    let writing = ledger.take_group(false, no_rows);
-    let held = ledger.take_group(false, no_rows);
-    ledger.defer(held.into_iter().map(|end| (end, RUN)).collect());
+    let writing = take_group(&ledger, no_rows);
+    let held = take_group(&ledger, no_rows);
+    defer(&ledger, Instant::now(), held);
     assert_eq!(due(), [1, 2, 3, 4], "running, being written, held, waiting");
     ledger.committed(&writing, no_rows);
     ledger.renewed([1].into_iter(), Instant::now());
@@ -239,7 +274,7 @@ fn a_running_attempt_stops_before_its_lease_ends_and_a_finished_one_is_kept() {
     assert!(running.is_asked_to_stop());
     ledger.end(1, |_| false);
     assert_eq!(known(&ledger), [1, 2], "a lapsed attempt is remembered");
-    assert_eq!(tokens(&ledger.take_group(false, no_rows)), [2]);
+    assert_eq!(tokens(&take_group(&ledger, no_rows)), [2]);
     assert!(!ledger.is_drained() && ledger.is_quiet());
 }
 
@@ -248,7 +283,7 @@ fn an_isolated_group_is_uncommitted_until_it_is_written() {
     let ledger = ledger(10, 1 << 20);
     claim(&ledger, 1);
     succeed(&ledger, 1);
-    let group = ledger.take_group(false, no_rows);
+    let group = take_group(&ledger, no_rows);
     ledger.isolate(group, Duration::from_secs(1));
     assert_eq!(ledger.uncommitted(), 1);
     let group = ledger.take_isolated().map(|group| group.ends);
@@ -264,7 +299,7 @@ fn an_abandoned_attempt_is_handed_back_once() {
     claim(&ledger, 1);
     assert_eq!(ledger.abandon_all(), [1_001]);
     succeed(&ledger, 1);
-    let group = ledger.take_group(false, no_rows);
+    let group = take_group(&ledger, no_rows);
     assert_eq!((group.len(), group[0].kind), (1, EndKind::HandBack));
 }
 
@@ -285,7 +320,7 @@ fn giving_up_drops_what_waits_and_keeps_what_runs() {
     }
     succeed(&ledger, 2);
     succeed(&ledger, 3);
-    let writing = ledger.take_group(false, no_rows);
+    let writing = take_group(&ledger, no_rows);
     assert_eq!(ledger.give_up(), 1);
     assert_eq!(known(&ledger), [1, 2]);
     ledger.forget(&writing);
