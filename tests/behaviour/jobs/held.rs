@@ -8,7 +8,7 @@ use jobs::{JobStatus, NewJob};
 use sqlx::{PgConnection, Postgres, Transaction};
 use tests::{Database, with_database};
 
-use super::support::{Do, Running, Watch, What, client, ended, eventually, job, sql, when};
+use super::support::{Do, Running, Watch, What, ask, client, ended, eventually, job, sql, when};
 
 /// Locks one row in a transaction that stays open until it is dropped.
 async fn hold(db: &Database, statement: &'static str, id: i64) -> Transaction<'static, Postgres> {
@@ -192,7 +192,8 @@ async fn a_stop_ends_though_a_row_is_held() {
     .await;
 }
 
-/// A group that the database refuses is taken apart beside the committer, which goes on meanwhile.
+/// A group that the database refuses is taken apart beside the committer, which goes on meanwhile: here until
+/// the test lets the isolated end go.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_group_is_taken_apart_and_the_committer_goes_on() {
     with_database(async |db| {
@@ -200,8 +201,10 @@ async fn a_refused_group_is_taken_apart_and_the_committer_goes_on() {
             db,
             "create function refuse() returns trigger language plpgsql
              as $$ begin
-                if new.error_class is distinct from 'EndRefused' then
+                if current_setting('application_name') like 'pipeline isolation %' then
                     perform pg_advisory_xact_lock_shared(77);
+                end if;
+                if new.error_class is distinct from 'EndRefused' then
                     raise exception 'not this one';
                 end if;
                 return new;
@@ -211,18 +214,27 @@ async fn a_refused_group_is_taken_apart_and_the_committer_goes_on() {
              execute function refuse();",
         )
         .await;
-        let watch = Arc::new(Watch::default());
-        let worker = Running::start(db, |worker| worker.queue("default", 4).probe(watch.clone()));
+        let mut held = db.pool().begin().await.unwrap();
+        sqlx::query("select pg_advisory_xact_lock(77)")
+            .execute(&mut *held)
+            .await
+            .unwrap();
+        let worker = Running::start(db, |worker| worker.queue("default", 4));
         let bad = client(db)
             .enqueue(Do::new("bad", What::Succeed))
             .await
             .unwrap()
             .id;
-        eventually("the group is isolated", async || {
-            (!watch.counts(Moment::Isolated).is_empty()).then_some(())
+        eventually("the isolated end is being written", async || {
+            let waiting = "select exists (select from pg_locks where locktype = 'advisory'
+                           and database = (select oid from pg_database where datname = current_database())
+                           and not granted)";
+            ask::<bool>(db, waiting).await.then_some(())
         })
         .await;
         others_go_on(db, 10).await;
+        assert_eq!(job(db, bad).await.status, JobStatus::Running);
+        held.rollback().await.unwrap();
         let job = ended(db, bad).await;
         assert_eq!(job.error_class.as_deref(), Some("EndRefused"));
         worker.stop().await;

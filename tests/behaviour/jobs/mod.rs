@@ -14,6 +14,7 @@ mod groups;
 mod held;
 mod horizon;
 mod leases;
+mod log_lines;
 mod manage;
 mod outages;
 pub(crate) mod proxy;
