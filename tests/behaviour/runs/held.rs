@@ -1,14 +1,16 @@
 //! Rows that another session holds: no advance and no cancel waits for them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::jobs::manual::{ManualEngine, Outcome, Slots};
-use ::jobs::seams::Claimed;
+use ::jobs::seams::{Claimed, Moment};
 use pipeline::{Client, Pipeline, Run, Worker};
 use sqlx::{PgConnection, PgPool};
 use tests::{Database, with_database};
 
-use super::support::{Act, Told, act, take_up_all};
+use super::support::{Act, Running, Told, What, act, eventually, take_up_all};
+use crate::jobs::support::Watch;
 
 fn one(name: &str) -> Pipeline<String> {
     Pipeline::configure(name, |p| p.step("a", act(name))).unwrap()
@@ -76,6 +78,36 @@ async fn a_held_run_is_left_out_a_deleted_one_is_named_by_neither_list() {
                 .unwrap();
         assert_eq!(lists, (vec![free], vec![held]));
         holder.rollback().await.unwrap();
+    })
+    .await;
+}
+
+/// A worker whose step has ended in a held run goes on with other runs, and writes the end when it can.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_run_stops_no_other_run_of_its_worker() {
+    with_database(async |db| {
+        let watch = Arc::new(Watch::default());
+        let it = Running::start_with(db, |worker| worker.probe(watch.clone()));
+        it.script.tell("x", What::WaitStubbornly);
+        let run = it.client.start(one("x")).await.unwrap();
+        it.script.says("x").await;
+        let mut holder = db.pool().begin().await.unwrap();
+        hold(&mut holder, run.id()).await;
+        it.script.let_through("x");
+        eventually("the end is deferred again and again", async || {
+            (watch.counts(Moment::Deferred).len() >= 5).then_some(())
+        })
+        .await;
+        for n in 0..10 {
+            let name = format!("other{n}");
+            let other = it.client.start(one(&name)).await.unwrap();
+            it.becomes(&other, "succeeded").await;
+        }
+        assert_eq!(status(db, run.id()).await, "running");
+        holder.rollback().await.unwrap();
+        it.becomes(&run, "succeeded").await;
+        assert_eq!(it.script.count("x"), 1, "performed once");
+        it.stop().await;
     })
     .await;
 }
