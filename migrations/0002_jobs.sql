@@ -32,16 +32,7 @@ create table pipeline.jobs (
     options       jsonb,                           -- options set at enqueue: backoff, timeout
     unique_key    text,
     error_class   text,
-    error_message text,
-    constraint running_has_token check ((status = 'running') = (token is not null)),
-    constraint running_has_lease check
-        (status <> 'running' or lease_until is not null and claimed_at is not null),
-    constraint ended_has_time check
-        ((status in ('succeeded', 'failed', 'discarded')) = (ended_at is not null)),
-    -- A waiting row that no claim can take would block the rows behind it.
-    constraint waiting_has_attempts check
-        (status not in ('later', 'ready') or (0 <= attempt and attempt < attempts)),
-    constraint run_at_is_a_time check (isfinite(run_at) and run_at < '262143-01-01 00:00:00+00')
+    error_message text
 );
 
 -- Rows that left one of these three indexes keep their entries there while an open transaction may

@@ -6,6 +6,12 @@ create type pipeline.node_kind as enum
 create type pipeline.strategy as enum ('halt', 'continue', 'ignore');
 create type pipeline.takes as enum ('value', 'maybe', 'outcome', 'failure', 'order');
 
+-- An edge, as the node that it leads away from stores it.
+create type pipeline.out_edge as (
+    no    integer,                                 -- the downstream node
+    takes pipeline.takes
+);
+
 create table pipeline.graphs (
     id          bigint      primary key,
     fingerprint bytea       not null,              -- not unique: see store_graph_v1
@@ -39,6 +45,7 @@ create table pipeline.nodes (
     input    json,                                 -- the shape of its input
     arms     text[],                               -- of a branch: their names
     returns  integer[],                            -- of a merge: for each arm, the node whose value it is
+    outs     pipeline.out_edge[],                  -- the edges that lead away from it; null: none
     primary key (graph, no),
     -- In this order it is of no use to whoever looks for a number.
     unique (key, graph),
@@ -112,16 +119,21 @@ begin
     returning id into v_graph;
     insert into pipeline.nodes (graph, no, waits, lease_ms, delay_ms, version, branch, priority,
                                 attempts, kind, strategy, is_any, optional, exempt, key, job, queue,
-                                options, input, arms, returns)
+                                options, input, arms, returns, outs)
     select v_graph, n.no, n.waits, n.lease_ms, n.delay_ms, n.version, n.branch, n.priority,
            n.attempts, n.kind, n.strategy, n.is_any, n.optional, n.exempt, n.key, n.job, n.queue,
-           n.options, n.input, n.arms, n.returns
+           n.options, n.input, n.arms, n.returns, o.outs
     from json_to_recordset(p_nodes) as n (
         no integer, waits integer, lease_ms integer, delay_ms bigint, version integer,
         branch integer, priority smallint, attempts smallint, kind pipeline.node_kind,
         strategy pipeline.strategy, is_any boolean, optional boolean, exempt boolean, key text,
         job text, queue text, options jsonb, input json, arms text[], returns integer[]
-    );
+    )
+    left join (
+        select e.up, array_agg(row(e.down, e.takes)::pipeline.out_edge order by e.down, e.pos) as outs
+        from json_to_recordset(p_edges) as e (up integer, down integer, pos integer, takes pipeline.takes)
+        group by e.up
+    ) as o on o.up = n.no;
     insert into pipeline.dependencies (graph, up, down, pos, takes)
     select v_graph, e.up, e.down, e.pos, e.takes
     from json_to_recordset(p_edges) as e (up integer, down integer, pos integer, takes pipeline.takes);

@@ -40,6 +40,7 @@ create table pipeline.runs (
     status          pipeline.run_status not null,
     history         smallint            not null,  -- what is kept as events: 0 none, 1 runs, 2 steps, 3 all
     halt            boolean             not null default false, -- a step failed under Halt
+    is_failed       boolean             not null default false, -- a step failed that is not optional
     drain           pipeline.drain,
     pipeline        text                not null,
     actor           text,
@@ -48,10 +49,7 @@ create table pipeline.runs (
     chained         bigint[],                      -- runs that the key stands for besides, in their order
     params          json,
     callbacks       json,                          -- the params of its callbacks
-    tags            text[],
-    constraint live_counts check (live >= 0),
-    constraint ended_has_time check
-        ((status in ('succeeded', 'failed', 'halted', 'cancelled', 'skipped')) = (ended_at is not null))
+    tags            text[]
 ) with (fillfactor = 40);
 -- Lists page by time and id; ids alone follow neither time nor commit. They go through each status by
 -- itself, so that these two serve every list, also one of few runs in a status among many others.
@@ -75,7 +73,8 @@ create table pipeline.steps (
     cause         integer,                         -- a step; see step_reason
     output_bytes  integer,                         -- the size of a large output; null: small
     attempt       smallint             not null default 0,
-    edges         smallint             not null default 0, -- seen: 1 broken, 2 no failure, 4 succeeded
+    is_broken     boolean              not null default false, -- an upstream step broke its edge
+    is_not_taken  boolean              not null default false, -- it waits for a failure that did not happen
     status        pipeline.step_status not null,
     reason        pipeline.step_reason,
     params        json,

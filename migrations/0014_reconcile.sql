@@ -130,12 +130,12 @@ begin
 end $$;
 
 -- Repairs the problems that a run still has once it is locked. A run that another transaction holds is in
--- progress, and is left for the next pass. A step that no worker can run any more fails, and advance_v1 decides
+-- progress, and is left for the next pass. A step that no worker can run any more fails, and move_on_v1 decides
 -- what follows. Each call repairs one run in its own transaction and never waits for a lock: a queue row that
 -- another transaction holds is left for the next pass too.
 create function pipeline.mend_run_v1(
     p_run bigint, p_worker bigint, p_first integer, p_last integer, p_is_end boolean,
-    out problems text[], out queues text[], out over bigint[]
+    out problems text[], out queues text[], out over pipeline.ended_run[]
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -146,10 +146,8 @@ declare
     v_found record;
     v_id bigint;
     v_said text;
-    v_ids bigint[] := '{}';
-    v_attempts smallint[] := '{}';
-    v_classes text[] := '{}';
-    v_messages text[] := '{}';
+    v_class text;
+    v_ends pipeline.attempt_end[] := '{}';  -- of steps that fail
 begin
     problems := '{}';
     perform from pipeline.runs r where r.id = p_run for no key update skip locked;
@@ -171,17 +169,18 @@ begin
                                  'ended: somebody deleted it, or the server lost it; run the pipeline '
                                  'again, and cancel a run instead of deleting its rows',
                                  v_found.key, v_id);
-                v_classes := v_classes || 'QueueRowLost'::text;
+                v_class := 'QueueRowLost';
             when 'spoiled' then
                 v_said := format('the queue row of step `%s` (job %s) was changed by somebody: %s, which '
                                  'no row of a live step can be; run the pipeline again, and leave the '
                                  'rows of its steps alone', v_found.key, v_id, v_found.detail);
-                v_classes := v_classes || 'QueueRowSpoiled'::text;
+                v_class := 'QueueRowSpoiled';
+                delete from pipeline.jobs j where j.id = v_id;
             when 'undecided' then
                 v_said := format('all that step `%s` comes after has ended, and it was never decided: %s, '
                                  'so somebody changed its row or one before it; run the pipeline again, '
                                  'and leave the rows of its steps alone', v_found.key, v_found.detail);
-                v_classes := v_classes || 'StepUndecided'::text;
+                v_class := 'StepUndecided';
                 update pipeline.steps s set status = 'enqueued', enqueued_at = v_now
                 where s.run = p_run and s.no = v_found.no;
             when 'waits' then
@@ -200,26 +199,19 @@ begin
         end case;
         problems := problems || v_said;
         if v_found.problem in ('lost', 'spoiled', 'undecided') then
-            v_ids := v_ids || v_id;
-            v_attempts := v_attempts || v_found.attempt;
-            v_messages := v_messages || v_said;
+            v_ends := v_ends || row(v_id, null, 'failed', v_found.attempt, null, 0, null, v_class, v_said,
+                                    cardinality(v_ends))::pipeline.attempt_end;
         end if;
     end loop;
 
-    if v_ids <> '{}' then
-        select a.queues, a.over into queues, over
-        from pipeline.advance_v1(
-            v_ids, array_fill(null::bigint, array[cardinality(v_ids)]), v_attempts,
-            array_fill(1::smallint, array[cardinality(v_ids)]),
-            array_fill(null::integer, array[cardinality(v_ids)]),
-            array_fill(null::json, array[cardinality(v_ids)]), v_classes, v_messages,
-            p_worker, '{}', '{}', '{}', '{}') as a;
+    if cardinality(v_ends) > 0 then
+        select m.queues, m.over into queues, over
+        from pipeline.move_on_v1(v_ends, p_worker, '{}', '{}') as m;
     elsif exists (select from pipeline.runs r where r.id = p_run and r.status <> 'pending'
                   and problems <> '{}') then
         -- A run without a live step ends here, unless it waits in a chain: settle_run_v1 decides about that.
         select f.queues, f.over into queues, over
-        from pipeline.finish_v1('{}', '{}', '{}', '{}', '{}', '{}', '{}', null, array[p_run], p_worker, '{}', '{}',
-                                '{}', '{}') as f;
+        from pipeline.finish_v1(pipeline.unchanged_runs(array[p_run]), null, p_worker, '{}', '{}', false) as f;
     end if;
     if problems <> '{}' then
         perform pipeline.count_found_v1(cardinality(problems));
@@ -236,22 +228,20 @@ $$;
 create function pipeline.recount_waits_v1(p_run bigint, p_no integer) returns void
 language sql
 as $$
-    update pipeline.steps s set waits = before.open, edges = before.seen
+    update pipeline.steps s
+    set waits = before.open, is_broken = before.is_broken, is_not_taken = before.is_not_taken
     from (
         select count(*) filter (where not ended)::integer as open,
-               coalesce(bit_or(case
-                   when up.status = 'succeeded' then 4 else 0
-               end | case
-                   when d.takes = 'failure' then case when up.status = 'failed' then 0 else 2 end
-                   when up.status in ('skipped', 'cancelled')
-                        or up.status = 'failed' and n.strategy <> 'ignore' then 1
-                   else 0
-               end) filter (where ended), 0)::smallint as seen
+               coalesce(bool_or(effect = 'broken') filter (where ended), false) as is_broken,
+               coalesce(bool_or(effect = 'not_taken') filter (where ended), false) as is_not_taken
         from pipeline.runs r
         join pipeline.dependencies d on d.graph = r.graph and d.down = p_no
         join pipeline.nodes n on n.graph = r.graph and n.no = d.up
         join pipeline.steps up on up.run = r.id and up.no = d.up
-        cross join lateral (select up.status not in ('pending', 'enqueued', 'waiting') as ended) as state
+        cross join lateral (
+            select up.status not in ('pending', 'enqueued', 'waiting') as ended,
+                   pipeline.edge_effect(up.status, n.strategy = 'ignore', d.takes) as effect
+        ) as state
         where r.id = p_run
     ) as before
     where s.run = p_run and s.no = p_no and s.status = 'pending'

@@ -1,51 +1,59 @@
+-- Returns the given runs as if steps had ended, so that finish_v1 checks whether they are over.
+create function pipeline.unchanged_runs(p_runs bigint[]) returns pipeline.ended_step[]
+language sql stable as $$
+    select array_agg(row(r.id, null, null, null, null, null, null, null, null, null, null)::pipeline.ended_step)
+    from unnest(p_runs) as r (id)
+$$;
+
+-- Returns steps that were skipped or cancelled with their whole run, for finish_v1.
+create function pipeline.ended_with_run(p_run bigint, p_no integer, p_status pipeline.step_status, p_attempt smallint)
+returns pipeline.ended_step
+language sql immutable as $$
+    select row(p_run, p_no, null, p_status, false, false, false, p_attempt, null, null, null)::pipeline.ended_step
+$$;
+
 -- Finishes the transaction in which steps have ended: enqueues the steps that can start, counts the ended steps, and
--- for runs that have ended enqueues the callbacks and settles the chained runs. With p_locked, this transaction
--- has already locked all pending runs that are reachable through chains. Otherwise this function locks them,
--- without waiting; if another transaction holds one of them, PB001 is raised (settle_chains_v1).
+-- for runs that have ended enqueues the callbacks and settles the chained runs. With p_is_chain_locked, this
+-- transaction has already locked all pending runs that are reachable through chains. Otherwise this function locks
+-- them, without waiting; if another transaction holds one of them, PB001 is raised (settle_chains_v1).
 create function pipeline.finish_v1(
-    -- steps that have ended, the codes of their ends (see advance_v1), and the attempts that ended them
-    p_runs bigint[], p_nos integer[], p_codes smallint[], p_attempts smallint[],
-    p_go_runs bigint[], p_go_nos integer[], p_go_graphs bigint[],   -- steps that can start
-    p_halted bigint[], p_also bigint[],
-    p_worker bigint, p_patterns text[], p_free integer[], p_floors smallint[], p_kinds text[],
-    p_locked boolean default false,
-    out queues text[], out started bigint[], out tokens bigint[], out over bigint[]
+    p_ended pipeline.ended_step[], p_released pipeline.released_step[], p_worker bigint,
+    p_offers pipeline.slot_offer[], p_kinds text[], p_is_chain_locked boolean,
+    out queues text[], out started pipeline.started_step[], out over pipeline.ended_run[]
 )
 language plpgsql as $$
 declare
-    v_over bigint[];
     v_enqueued record;
+    v_over pipeline.ended_run[];
+    v_ids bigint[];
     v_chain record;
     v_begun record;
-    v_locked boolean := p_locked;
+    v_is_locked boolean := p_is_chain_locked;
 begin
-    if p_go_runs <> '{}' then
-        v_enqueued := pipeline.enqueue_steps_v1(p_go_runs, p_go_nos, p_go_graphs, p_worker, p_patterns,
-                                                p_free, p_floors, p_kinds);
+    if p_released is not null then
+        v_enqueued := pipeline.enqueue_steps_v1(p_released, p_worker, p_offers, p_kinds);
         queues := v_enqueued.queues;
         started := v_enqueued.started;
-        tokens := v_enqueued.tokens;
     end if;
-    v_over := pipeline.count_ends_v1(p_runs, p_nos, p_codes, p_attempts, p_go_runs, p_go_nos, p_halted,
-                                     p_also);
+    if p_ended is null and p_released is null then
+        return;
+    end if;
+    v_over := pipeline.count_ended_v1(p_ended, p_released);
     over := v_over;
     while v_over is not null loop
-        queues := queues || pipeline.fire_v1(v_over);
-        exit when not exists (select from pipeline.chains c where c.up = any (v_over));
+        v_ids := array(select o.id from unnest(v_over) as o);
+        queues := queues || pipeline.fire_v1(v_ids);
+        exit when not exists (select from pipeline.chains c where c.up = any (v_ids));
         -- Level by level: a skipped run decides the runs that are chained to it.
-        select c.* into v_chain from pipeline.settle_chains_v1(v_over, v_locked) as c;
-        v_locked := true;
+        v_chain := pipeline.settle_chains_v1(v_ids, v_is_locked);
+        v_is_locked := true;
         v_over := null;
-        if v_chain.skipped_run is not null then
-            v_over := pipeline.count_ends_v1(
-                v_chain.skipped_run, v_chain.skipped_no,
-                array_fill(5::smallint, array[cardinality(v_chain.skipped_run)]), '{}', '{}', '{}', null,
-                '{}'
-            );
+        if v_chain.skipped is not null then
+            v_over := pipeline.count_ended_v1(v_chain.skipped, null);
             over := over || v_over;
         end if;
         if v_chain.ready is not null then
-            select b.* into v_begun from pipeline.begin_v1(v_chain.ready, true) as b;
+            v_begun := pipeline.begin_v1(v_chain.ready, true);
             queues := queues || v_begun.queues;
             over := over || v_begun.over;
         end if;
@@ -122,7 +130,7 @@ end $$;
 -- ignores such a run: it has a request of kind `chain`, which reads how the runs of p_ended have ended.
 create function pipeline.settle_chains_v1(
     p_ended bigint[], p_locked boolean,
-    out skipped_run bigint[], out skipped_no integer[], out ready bigint[]
+    out skipped pipeline.ended_step[], out ready bigint[]
 )
 language plpgsql as $$
 declare
@@ -175,13 +183,13 @@ begin
         group by r.id
     ) as d;
     if v_skipped is not null then
-        with skipped as (
+        with changed as (
             update pipeline.steps s
             set status = 'skipped', ended_at = v_now, reason = 'run_skipped'
             where s.run = any (v_skipped) and s.status = 'pending'
             returning s.run, s.no
         )
-        select array_agg(s.run), array_agg(s.no) into skipped_run, skipped_no from skipped s;
+        select array_agg(pipeline.ended_with_run(c.run, c.no, 'skipped', null)) into skipped from changed c;
     end if;
 end $$;
 
@@ -200,15 +208,19 @@ begin
 end $$;
 
 -- Begins a round of runs that can begin: starts the steps without upstream steps, and decides the steps downstream
--- of steps that ended in an earlier round. The caller has locked the runs; p_locked is passed to finish_v1.
+-- of steps that ended in an earlier round. The caller has locked the runs; p_is_chain_locked is passed to finish_v1.
 create function pipeline.begin_v1(
-    p_runs bigint[], p_locked boolean default false, out queues text[], out over bigint[]
+    p_runs bigint[], p_is_chain_locked boolean default false,
+    out queues text[], out over pipeline.ended_run[]
 )
 language plpgsql as $$
 declare
     v_now timestamptz := pipeline.now();
-    v_first record;
-    v_spread record;
+    v_first pipeline.released_step[];
+    v_before pipeline.ended_step[];     -- steps that ended in an earlier round
+    v_decided record;
+    v_ended pipeline.ended_step[];
+    v_finished record;
 begin
     with begun as (
         update pipeline.runs r
@@ -225,22 +237,22 @@ begin
         update pipeline.steps s set status = 'enqueued', enqueued_at = v_now
         from unnest(p_runs) as e (run)
         join pipeline.runs r on r.id = e.run
-        where s.run = e.run and s.status = 'pending' and s.waits = 0
-        returning s.run, s.no, r.graph
+        join pipeline.nodes n on n.graph = r.graph
+        where s.run = e.run and s.no = n.no and s.status = 'pending' and s.waits = 0
+        returning s.run, s.no, s.params, n.job, n.queue, n.priority, n.attempts, n.lease_ms, n.delay_ms, n.key,
+                  n.options, n.input
     )
-    select coalesce(array_agg(run), '{}') as run, coalesce(array_agg(no), '{}') as no,
-           coalesce(array_agg(graph), '{}') as graph
-    into v_first from first;
+    select array_agg(row(
+        f.run, f.no, null, null, f.params, f.job, f.queue, f.priority, f.attempts, f.lease_ms, f.delay_ms, f.key,
+        f.options, f.input
+    )::pipeline.released_step) into v_first from first f;
 
-    -- Steps that ended in an earlier round.
-    select coalesce(array_agg(s.run), '{}') as run, array_agg(s.no) as no, array_agg(r.graph) as graph,
-           array_agg(case s.status
-               when 'succeeded' then 0 when 'halted' then 1 when 'skipped_by_branch' then 2
-               when 'failed' then case n.strategy when 'ignore' then 3 else 4 end
-               when 'skipped' then 5 else 6 end::smallint) as code,
-           array_agg(case when n.kind = 'branch' and s.status = 'succeeded' then s.arm
-                          when n.kind = 'branch' and s.status = 'skipped_by_branch' then -1 end) as arm
-    into v_spread
+    select array_agg(row(
+        s.run, s.no, r.graph, s.status, n.strategy = 'ignore', false, false, null, null,
+        case when n.kind = 'branch' and s.status = 'succeeded' then s.arm
+             when n.kind = 'branch' and s.status = 'skipped_by_branch' then -1 end,
+        n.outs
+    )::pipeline.ended_step) into v_before
     from unnest(p_runs) as e (run)
     join pipeline.runs r on r.id = e.run
     cross join lateral (
@@ -248,28 +260,17 @@ begin
         where s.run = e.run and s.ended_at is not null offset 0
     ) as s
     cross join lateral (
-        select n.kind, n.strategy from pipeline.nodes n
+        select n.kind, n.strategy, n.outs from pipeline.nodes n
         where n.graph = r.graph and n.no = s.no offset 0
     ) as n;
-    if v_spread.run = '{}' then
-        select f.queues, f.over into queues, over
-        from pipeline.finish_v1('{}', '{}', '{}', '{}', v_first.run, v_first.no, v_first.graph, null, p_runs, 0,
-                                '{}', '{}', '{}', '{}', p_locked) as f;
-        return;
-    end if;
-    declare
-        v_given integer := cardinality(v_spread.run);
-        v_next record;
-    begin
-        select s.* into v_next
-        from pipeline.spread_v1(v_spread.run, v_spread.no, v_spread.graph, v_spread.code,
-                                v_spread.arm) as s;
+    if v_before is not null then
+        v_decided := pipeline.decide_downstream_v1(v_before);
         -- Without the given steps: the earlier round has counted them.
-        select f.queues, f.over into queues, over
-        from pipeline.finish_v1(v_next.all_run[v_given + 1:], v_next.all_no[v_given + 1:],
-                                v_next.all_code[v_given + 1:], '{}',
-                                v_first.run || v_next.go_run, v_first.no || v_next.go_no,
-                                v_first.graph || v_next.go_graph, null, p_runs, 0, '{}', '{}', '{}',
-                                '{}', p_locked) as f;
-    end;
+        v_ended := v_decided.ended[cardinality(v_before) + 1:];
+        v_first := v_first || v_decided.released;
+    end if;
+    v_finished := pipeline.finish_v1(v_ended || pipeline.unchanged_runs(p_runs), v_first, 0, '{}', '{}',
+                                     p_is_chain_locked);
+    queues := v_finished.queues;
+    over := v_finished.over;
 end $$;

@@ -35,7 +35,7 @@ end $$;
 -- to be asked to stop.
 create function pipeline.cancel_v1(
     p_run bigint, p_drain pipeline.drain,
-    out refused text, out queues text[], out over bigint[], out asked bigint[]
+    out refused text, out queues text[], out over pipeline.ended_run[], out asked bigint[]
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -79,7 +79,7 @@ end $$;
 -- not wait for a queue row that another transaction holds: a claim may hold the row, and then its step is refused
 -- when it starts; or another client holds the row. `is_left` says that there is such a row.
 create function pipeline.withdraw_v1(
-    p_run bigint, out queues text[], out over bigint[], out asked bigint[], out is_left boolean
+    p_run bigint, out queues text[], out over pipeline.ended_run[], out asked bigint[], out is_left boolean
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -88,7 +88,7 @@ as $$
 declare
     v_now timestamptz := pipeline.now();
     v_reason pipeline.step_reason;
-    v_ended record;
+    v_ended pipeline.ended_step[];
 begin
     select case r.drain when 'deadline' then 'deadline' else 'cancelled' end into v_reason
     from pipeline.runs r where r.id = p_run;
@@ -114,8 +114,7 @@ begin
         where s.run = p_run and s.status in ('pending', 'waiting')
         returning s.no
     )
-    select coalesce(array_agg(e.no), '{}') as no, coalesce(array_agg(e.attempt), '{}') as attempt
-    into v_ended
+    select array_agg(pipeline.ended_with_run(p_run, e.no, 'cancelled', e.attempt)) into v_ended
     from (
         select ended.no, nullif(ended.attempt, 0) as attempt from ended
         union all select waiting.no, null from waiting
@@ -126,16 +125,14 @@ begin
     join pipeline.jobs j on j.id = pipeline.step_id(s.run, s.no)
     where s.run = p_run and s.status = 'enqueued';
     select f.queues, f.over into queues, over
-    from pipeline.finish_v1(array_fill(p_run, array[cardinality(v_ended.no)]), v_ended.no,
-                            array_fill(6::smallint, array[cardinality(v_ended.no)]), v_ended.attempt,
-                            '{}', '{}', '{}', null, array[p_run], 0, '{}', '{}', '{}', '{}') as f;
+    from pipeline.finish_v1(v_ended || pipeline.unchanged_runs(array[p_run]), null, 0, '{}', '{}', false) as f;
 end $$;
 
 -- Rule 18, for a client: cancels a run at once if the run and its chained runs can be locked now. Otherwise inserts
 -- a request, whose turn begins, and which the client executes with take_up_v1. `is_missing`: the run does not exist.
 create function pipeline.ask_cancel_v1(
     p_run bigint, out is_missing boolean, out request bigint,
-    out refused text, out queues text[], out over bigint[]
+    out refused text, out queues text[], out over pipeline.ended_run[]
 )
 language plpgsql
 set enable_seqscan to off set jit to off
@@ -169,7 +166,7 @@ end $$;
 -- and checks the upstream runs; `left_pending` are all runs with such a request.
 create function pipeline.reopen_v1(
     p_run bigint, p_named text[],
-    out refused text, out queues text[], out over bigint[], out left_pending bigint[]
+    out refused text, out queues text[], out over pipeline.ended_run[], out left_pending bigint[]
 )
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
@@ -231,7 +228,7 @@ declare
     v_now timestamptz := pipeline.now();
 begin
     update pipeline.steps s
-    set status = 'pending', waits = n.waits, edges = 0, reason = null, cause = null,
+    set status = 'pending', waits = n.waits, is_broken = false, is_not_taken = false, reason = null, cause = null,
         enqueued_at = null, ended_at = null, error_class = null, error_message = null, token = null,
         attempt = 0, ran_ms = null
     from unnest(p_runs) as e (run)
@@ -252,7 +249,12 @@ begin
             ended_at = null, deadline_at = null, callbacks_dispatched_at = null,
             events = r.events + (r.history > 0)::integer,
             live = (select count(*) from pipeline.steps s
-                    where s.run = r.id and s.ended_at is null)
+                    where s.run = r.id and s.ended_at is null),
+            is_failed = exists (
+                select from pipeline.steps s
+                join pipeline.nodes n on n.graph = r.graph and n.no = s.no and not n.optional
+                where s.run = r.id and s.status = 'failed'
+            )
         where r.id = any (p_runs)
         returning r.id, r.events, r.history
     )
@@ -262,7 +264,7 @@ end $$;
 
 -- Rule 17, for one run that waits in a chain: begins or skips the run if its upstream runs allow it. The caller has
 -- locked the run and its upstream runs, so that none of them ends meanwhile.
-create function pipeline.settle_run_v1(p_run bigint, out queues text[], out over bigint[])
+create function pipeline.settle_run_v1(p_run bigint, out queues text[], out over pipeline.ended_run[])
 language plpgsql
 set enable_seqscan to off set enable_bitmapscan to off set enable_hashjoin to off
 set enable_mergejoin to off set jit to off
@@ -270,7 +272,7 @@ as $$
 declare
     v_now timestamptz := pipeline.now();
     v_up record;
-    v_ended record;
+    v_ended pipeline.ended_step[];
 begin
     if not exists (select from pipeline.runs r where r.id = p_run and r.status = 'pending') then
         return;
@@ -286,12 +288,10 @@ begin
             where s.run = p_run and s.status = 'pending'
             returning s.run, s.no
         )
-        select coalesce(array_agg(run), '{}') as run, coalesce(array_agg(no), '{}') as no
-        into v_ended from skipped;
+        select array_agg(pipeline.ended_with_run(s.run, s.no, 'skipped', null)) into v_ended from skipped s;
         select f.queues, f.over into queues, over
-        from pipeline.finish_v1(v_ended.run, v_ended.no,
-                                array_fill(5::smallint, array[cardinality(v_ended.run)]), '{}', '{}',
-                                '{}', '{}', null, array[p_run], 0, '{}', '{}', '{}', '{}') as f;
+        from pipeline.finish_v1(v_ended || pipeline.unchanged_runs(array[p_run]), null, 0, '{}', '{}', false)
+             as f;
     elsif v_up.succeeded is not false then
         select b.queues, b.over into queues, over from pipeline.begin_v1(array[p_run]) as b;
     end if;
@@ -305,7 +305,7 @@ end $$;
 -- event of the run records the refusal.
 create function pipeline.take_up_v1(
     p_id bigint, p_is_own boolean,
-    out state text, out refused text, out queues text[], out over bigint[], out asked bigint[],
+    out state text, out refused text, out queues text[], out over pipeline.ended_run[], out asked bigint[],
     out wait_ms bigint
 )
 language plpgsql

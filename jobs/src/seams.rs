@@ -1,9 +1,9 @@
 //! The extension points that the `pipeline` crate builds on, and tests. Not for applications, and not stable.
 
-pub use crate::attempt::{AttemptEnd, Claimed, OfRun, Outcome};
+pub use crate::attempt::{AttemptEnd, Claimed, OfRun};
 pub use crate::engine::{
-    ClaimHook, Effects, EndHook, FailureLabel, MaintenanceTask, Moment, Notification, OfferedSlots,
-    Probe, SlotOffer,
+    ClaimHook, Effects, EndHook, EndRow, EndSettings, Ended, FailedJob, FailedRow, FailureLabel,
+    MaintenanceTask, Moment, Notification, OfferedSlots, Probe, SlotOffer, positions,
 };
 pub use crate::enqueue::Target;
 pub use crate::input::{Given, Input};

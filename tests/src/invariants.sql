@@ -1,8 +1,52 @@
 -- What is wrong in a database, one row for each thing: in a healthy one there is none, at any moment,
--- whether workers run or not. The table's own constraints are not said again.
+-- whether workers run or not. The constraints of checks.sql come first.
 
-select format('job %s is %s and was claimed more often than it may be', id, status) as problem,
-       to_jsonb(j) as subject
+select format('job %s is %s, and its token says otherwise', id, status) as problem, to_jsonb(j) as subject
+from pipeline.jobs j
+where (status = 'running') <> (token is not null)
+
+union all
+select format('job %s is running without a lease', id), to_jsonb(j)
+from pipeline.jobs j
+where status = 'running' and (lease_until is null or claimed_at is null)
+
+union all
+select format('job %s is %s, and the time of its end says otherwise', id, status), to_jsonb(j)
+from pipeline.jobs j
+where (status in ('succeeded', 'failed', 'discarded')) <> (ended_at is not null)
+
+union all
+select format('job %s waits and has no attempt left', id), to_jsonb(j)
+from pipeline.jobs j
+where status in ('later', 'ready') and (attempt < 0 or attempt >= attempts)
+
+union all
+select format('job %s is due at no time that a client can read', id), to_jsonb(j)
+from pipeline.jobs j
+where not isfinite(run_at) or run_at >= '262143-01-01 00:00:00+00'
+
+union all
+select format('run %s counts %s live steps', id, live), to_jsonb(r)
+from pipeline.runs r
+where live < 0
+
+union all
+select format('run %s is %s, and the time of its end says otherwise', id, status), to_jsonb(r)
+from pipeline.runs r
+where (status in ('succeeded', 'failed', 'halted', 'cancelled', 'skipped')) <> (ended_at is not null)
+
+union all
+select format('run %s says %s of its failure, and its steps say otherwise', id, is_failed), to_jsonb(r)
+from pipeline.runs r
+where is_failed <> exists (
+    select from pipeline.steps s
+    join pipeline.nodes n on n.graph = r.graph and n.no = s.no and not n.optional
+    where s.run = r.id and s.status = 'failed'
+)
+
+union all
+
+select format('job %s is %s and was claimed more often than it may be', id, status), to_jsonb(j)
 from pipeline.jobs j
 where attempt > attempts or attempt < 0
 

@@ -34,6 +34,9 @@ pub(crate) async fn shared() -> &'static Shared {
         .await
 }
 
+/// Constraints that only test databases have.
+const CHECKS: &str = include_str!("checks.sql");
+
 /// The server the tests run on.
 pub async fn server() -> &'static Server {
     shared().await.claim.server()
@@ -54,6 +57,7 @@ async fn prepare() -> Result<Shared, Box<dyn std::error::Error>> {
                 .connect_with(options)
                 .await?;
             jobs::migrate(&pool).await?;
+            sqlx::raw_sql(CHECKS).execute(&pool).await?;
             Clock::install(pool.clone()).await?;
             pool.close().await;
             Ok(())
@@ -71,13 +75,14 @@ async fn prepare() -> Result<Shared, Box<dyn std::error::Error>> {
     })
 }
 
-/// Changes with every migration and with the clock, so that an old template is never taken.
+/// Changes with every migration, with the checks and with the clock, so that an old template is never taken.
 fn template_name() -> String {
     let mut hash = Sha256::new();
     for (version, _, checksum) in jobs::migrations() {
         hash.update(version.to_be_bytes());
         hash.update(checksum);
     }
+    hash.update(CHECKS);
     hash.update(Clock::SQL);
     let digest: String = hash
         .finalize()

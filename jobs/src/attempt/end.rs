@@ -11,20 +11,19 @@ use crate::failure::Then;
 use crate::hidden::Hidden;
 use crate::{Backoff, JobError, limits};
 
-/// The way in which an attempt ended. The numbers are those of `pipeline.end_v1`.
+/// The way in which an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(i16)]
 pub(crate) enum EndKind {
-    Succeed = 0,
-    Retry = 1,
-    Fail = 2,
-    Discard = 3,
-    Snooze = 4,
-    HandBack = 5,
+    Succeed,
+    Retry,
+    Fail,
+    Discard,
+    Snooze,
+    HandBack,
     /// This process does not know the job's type, or knows only an older version of it.
-    Unknown = 6,
+    Unknown,
     /// The lease expired, and this process takes the job over from the worker that held it.
-    Lost = 7,
+    Lost,
 }
 
 /// The names of a job in log lines.
@@ -44,6 +43,7 @@ pub struct AttemptEnd {
     pub(crate) batch: Option<i64>,
     pub(crate) queue: Option<Arc<str>>,
     pub(crate) label: Option<Arc<JobLabel>>,
+    pub(crate) round: Option<u32>,
     pub(crate) kind: EndKind,
     pub(crate) wait: Duration,
     pub(crate) error: Option<(String, String)>,
@@ -59,18 +59,6 @@ pub struct AttemptEnd {
     pub(crate) isolation_limit: Option<Duration>,
 }
 
-/// The result of an end for its job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// The job succeeded.
-    Succeeded,
-    /// The job failed for good.
-    Failed,
-    /// The job waits for another attempt.
-    WillRetry,
-}
-
 impl AttemptEnd {
     /// Creates the end of an attempt: success without output, until the fields are changed. All other
     /// constructors call this one.
@@ -82,6 +70,7 @@ impl AttemptEnd {
             batch,
             queue: None,
             label: None,
+            round: None,
             kind: EndKind::Succeed,
             wait: Duration::ZERO,
             error: None,
@@ -99,6 +88,7 @@ impl AttemptEnd {
         let mut end = Self::new(job.id, job.token, job.attempt, job.batch);
         end.queue = Some(Arc::from(job.queue.as_str()));
         end.label = Some(Arc::new(job.label()));
+        end.round = job.of_run.as_ref().map(|of| of.round);
         end
     }
 
@@ -148,9 +138,14 @@ impl AttemptEnd {
         Some((class, message))
     }
 
-    /// Returns whether the attempt ended because its lease was lost.
-    pub fn is_lost(&self) -> bool {
-        self.kind == EndKind::Lost
+    /// Returns whether the attempt succeeded.
+    pub fn is_success(&self) -> bool {
+        self.kind == EndKind::Succeed
+    }
+
+    /// Returns the round of the run that the job is a step of.
+    pub fn round(&self) -> Option<u32> {
+        self.round
     }
 
     /// Returns whether this may be the last attempt of the job. For some kinds of ends the database decides.

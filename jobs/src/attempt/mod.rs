@@ -20,7 +20,7 @@ mod ledger;
 pub(crate) use claimed::is_step;
 pub use claimed::{Claimed, OfRun};
 pub(crate) use control::{Control, StopReason};
-pub use end::{AttemptEnd, Outcome};
+pub use end::AttemptEnd;
 pub(crate) use end::{EndKind, JobLabel, RetryContext, resolve_error};
 pub use envelope::Envelope;
 pub(crate) use envelope::{Attempt, Resolved};

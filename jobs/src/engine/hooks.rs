@@ -10,16 +10,15 @@ use tokio::sync::Notify;
 
 use super::outbox::Notification;
 use super::probe::{Moment, Probe};
-use crate::attempt::{AttemptEnd, Claimed, HeldRow, Outcome};
+use crate::attempt::{AttemptEnd, Claimed, HeldRow};
 
-/// Takes part in the transaction that ends attempts.
+/// Ends the attempts of the jobs that it owns, and writes what follows from their ends.
 ///
-/// An end hook serialises its changes by row locks. The rows are locked by [`lock`](Self::lock), in a
-/// statement of their own before anything is read: a statement that locks and reads sees other rows in
-/// the snapshot from before the lock.
+/// The attempts of all other jobs are ended by the engine. An end hook serialises its changes by row locks, and
+/// never waits for a lock.
 pub trait EndHook: std::fmt::Debug + Send + Sync {
-    /// Returns the row that must be locked before this end is written; `None` where the hook has nothing
-    /// to do with the end.
+    /// Returns the row that must be locked before this end is written; `None` if the hook does not own the
+    /// job.
     fn row(&self, end: &AttemptEnd) -> Option<i64>;
 
     /// Returns whether the hook advances runs. Only then does the worker claim jobs that are steps.
@@ -27,22 +26,58 @@ pub trait EndHook: std::fmt::Debug + Send + Sync {
         false
     }
 
-    /// Locks these rows in the order of their ids, without waiting. Returns the rows that exist and are
-    /// locked by another transaction; a row that does not exist any more keeps nothing from being written.
-    fn lock<'a>(
-        &'a self,
-        connection: &'a mut PgConnection,
-        rows: &'a [i64],
-    ) -> BoxFuture<'a, Result<Vec<i64>, sqlx::Error>>;
+    /// Returns whether [`end`](Self::end) is a single statement, which needs no transaction around it.
+    fn is_one_statement(&self) -> bool {
+        false
+    }
 
-    /// Writes what follows from the ends. It may start work in the offered slots, and never waits for a
-    /// lock: where another row that it needs is locked, it raises [`ROW_HELD`](crate::sqlstate::ROW_HELD).
-    fn apply<'a>(
+    /// Ends these attempts. The hook may start work in the offered slots. If a row that it needs besides the
+    /// rows of the ends is locked, it raises [`ROW_HELD`](crate::sqlstate::ROW_HELD) and nothing is written.
+    fn end<'a>(
         &'a self,
         connection: &'a mut PgConnection,
-        ends: &'a [(&'a AttemptEnd, Outcome)],
+        ends: &'a [&'a AttemptEnd],
         offer: &'a SlotOffer,
-    ) -> BoxFuture<'a, Result<Effects, sqlx::Error>>;
+        settings: EndSettings,
+    ) -> BoxFuture<'a, Result<Ended, sqlx::Error>>;
+}
+
+/// The worker's settings for the ends of attempts.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct EndSettings {
+    /// Whether the rows of succeeded jobs are kept.
+    pub keep_succeeded: bool,
+    /// The time in milliseconds after which a job fails whose type no worker knows.
+    pub unknown_ms: i64,
+}
+
+/// The result of ending attempts. Positions are those in the list of ends.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Ended {
+    /// Ends that changed no row: the job's row was deleted or has another token.
+    pub stale: Vec<usize>,
+    /// Ends that were not written because another transaction holds the job's queue row.
+    pub held: Vec<usize>,
+    /// Rows of the hook that another transaction holds: their ends were not written.
+    pub held_rows: Vec<i64>,
+    /// Jobs that have failed for good.
+    pub failed: Vec<(usize, FailedJob)>,
+    /// What follows outside the database.
+    pub effects: Effects,
+}
+
+/// A job that has failed for good.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct FailedJob {
+    /// The class and the message of the last error.
+    pub reason: (String, String),
+    /// The job type's name.
+    pub kind: String,
+    /// The job's key.
+    pub key: Option<String>,
 }
 
 /// Takes part in the transaction that claims jobs.

@@ -17,6 +17,7 @@
 mod committer;
 mod config;
 mod connection;
+mod end_rows;
 mod hooks;
 mod inbox;
 mod isolation;
@@ -51,11 +52,14 @@ use crate::attempt::{GroupLimits, Ledger};
 use crate::{Result, channels};
 
 use committer::Committer;
+pub(crate) use end_rows::end_jobs;
+pub use end_rows::{EndRow, FailedRow, positions};
 pub(crate) use config::Config;
 pub(crate) use hooks::Hooks;
 use hooks::MaintenanceCalls;
 pub use hooks::{
-    ClaimHook, Effects, EndHook, FailureLabel, MaintenanceTask, OfferedSlots, SlotOffer,
+    ClaimHook, Effects, EndHook, EndSettings, Ended, FailedJob, FailureLabel, MaintenanceTask,
+    OfferedSlots, SlotOffer,
 };
 pub(crate) use inbox::Inbox;
 pub(crate) use lifecycle::{Lifecycle, Phase};

@@ -1,6 +1,7 @@
 //! Log lines about the ends of attempts, written once they are committed.
 
-use super::transaction::{Committed, FailedJob};
+use super::hooks::FailedJob;
+use super::transaction::Committed;
 use crate::attempt::{AttemptEnd, EndKind};
 
 /// Logs the ends of a committed transaction: each job that failed for good at warn, and each attempt that will

@@ -1,4 +1,4 @@
-//! The transaction of a committer: lock, end, apply, claim, commit. No statement waits for a lock.
+//! The transaction of a committer: ends attempts, claims jobs, commits. No statement waits for a lock.
 
 mod claim;
 
@@ -10,11 +10,12 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::config::Config;
 use super::connection::EngineConnection;
-use super::hooks::{Effects, Hooks, OfferedSlots, SlotOffer};
+use super::end_rows::end_jobs;
+use super::hooks::{Effects, EndSettings, Ended, FailedJob, Hooks, OfferedSlots, SlotOffer};
 use super::marks::{Found, Ranges};
 use super::probe::Moment;
 use super::slots::{Reserved, Slots};
-use crate::attempt::{AttemptEnd, Claimed, EndKind, HeldRow, Outcome};
+use crate::attempt::{AttemptEnd, Claimed, HeldRow};
 use crate::limits;
 use crate::sqlstate::{self, ErrorClass};
 
@@ -58,15 +59,6 @@ pub(super) struct Committed {
     looked: Option<(Ranges, Vec<Found>, DateTime<Utc>)>,
 }
 
-/// A job that failed for good.
-#[derive(Debug)]
-pub(super) struct FailedJob {
-    /// The class and the message of the last error.
-    pub(super) reason: (String, String),
-    pub(super) kind: String,
-    pub(super) key: Option<String>,
-}
-
 /// The number of jobs that a claim asked for in one pattern, and the last job that it got.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -95,14 +87,28 @@ impl From<sqlx::Error> for Failure {
     }
 }
 
-/// Runs one transaction.
+/// The ends that one hook writes, or the engine itself.
+#[derive(Debug)]
+struct Share {
+    /// The position of the hook; `None` for the engine.
+    hook: Option<usize>,
+    /// The positions of the ends.
+    ends: Vec<usize>,
+}
+
+/// Runs one transaction. If a single statement does all its work, the statement is the transaction: there is no
+/// `BEGIN` and no `COMMIT` to wait for.
 pub(super) async fn run(
     parts: Parts<'_>,
     connection: &mut EngineConnection,
     request: Request<'_>,
 ) -> Result<Committed, Failure> {
+    let shares = shares(parts.hooks, request.ends);
+    if is_one_statement(parts, request, &shares) {
+        return run_alone(parts, connection, request, &shares).await;
+    }
     let mut tx = connection.get().await?.begin().await?;
-    let done = match write(parts, &mut tx, request).await {
+    let done = match write(parts, &mut tx, request, &shares).await {
         Ok(done) => done,
         Err(failure) => {
             // At once: a transaction that is left open, aborted or not, is one that others see.
@@ -113,11 +119,65 @@ pub(super) async fn run(
     commit(parts, tx, request, done).await
 }
 
+/// Sorts the ends by the hook that owns the job.
+fn shares(hooks: &Hooks, ends: &[AttemptEnd]) -> Vec<Share> {
+    let mut shares: Vec<Share> = Vec::new();
+    for (at, end) in ends.iter().enumerate() {
+        let hook = hooks.end.iter().position(|hook| hook.row(end).is_some());
+        match shares.iter_mut().find(|share| share.hook == hook) {
+            Some(share) => share.ends.push(at),
+            None => shares.push(Share {
+                hook,
+                ends: vec![at],
+            }),
+        }
+    }
+    // In the order of the hooks, so that all transactions lock rows in the same order.
+    shares.sort_by_key(|share| share.hook.unwrap_or(usize::MAX));
+    shares
+}
+
+fn is_one_statement(parts: Parts<'_>, request: Request<'_>, shares: &[Share]) -> bool {
+    let [share] = shares else {
+        return false;
+    };
+    let claims = request.reserved.iter().any(|reserved| reserved.claims);
+    let hook = share.hook.and_then(|at| parts.hooks.end.get(at));
+    !claims
+        && request.statement_limit.is_none()
+        && parts.hooks.probe.is_none()
+        && hook.is_none_or(|hook| hook.is_one_statement())
+}
+
+/// Runs a transaction of one statement.
+async fn run_alone(
+    parts: Parts<'_>,
+    connection: &mut EngineConnection,
+    request: Request<'_>,
+    shares: &[Share],
+) -> Result<Committed, Failure> {
+    let mut done = Committed::default();
+    let connection = connection.get().await?;
+    match end(parts, connection, request, shares, &mut done).await {
+        Ok(()) => Ok(done),
+        // The statement may have been committed, and its answer lost.
+        Err(Failure::Error(error))
+            if ErrorClass::of(&error) == ErrorClass::Server
+                && error.as_database_error().is_none() =>
+        {
+            tracing::warn!(%error, "commit answer lost");
+            Err(Failure::Unknown(Vec::new()))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Does everything but the commit.
 async fn write(
     parts: Parts<'_>,
     tx: &mut PgConnection,
     request: Request<'_>,
+    shares: &[Share],
 ) -> Result<Committed, Failure> {
     if let Some(limit) = request.statement_limit {
         let millis = limit.as_millis().to_string();
@@ -125,12 +185,8 @@ async fn write(
             .fetch_one(&mut *tx)
             .await?;
     }
-    let mut done = Committed {
-        held: lock(parts.hooks, tx, request.ends).await?,
-        ..Committed::default()
-    };
-    end(parts.config, tx, request.ends, &mut done).await?;
-    apply(parts, tx, request, &mut done).await?;
+    let mut done = Committed::default();
+    end(parts, tx, request, shares, &mut done).await?;
     claim::claim(parts, tx, request, &mut done).await?;
     Ok(done)
 }
@@ -166,153 +222,68 @@ async fn commit(
     }
 }
 
-/// Locks the hook rows of the ends without waiting. Returns the ends whose rows another transaction holds.
-async fn lock(
-    hooks: &Hooks,
-    tx: &mut PgConnection,
-    ends: &[AttemptEnd],
-) -> Result<HashMap<usize, HeldRow>, sqlx::Error> {
-    let mut held_ends = HashMap::new();
-    for (at_hook, hook) in hooks.end.iter().enumerate() {
-        let mut rows: Vec<i64> = ends.iter().filter_map(|end| hook.row(end)).collect();
-        rows.sort_unstable();
-        rows.dedup();
-        if rows.is_empty() {
-            continue;
-        }
-        let held: HashSet<i64> = hook.lock(&mut *tx, &rows).await?.into_iter().collect();
-        if held.is_empty() {
-            continue;
-        }
-        for (at, end) in ends.iter().enumerate() {
-            if let Some(row) = hook.row(end).filter(|row| held.contains(row)) {
-                held_ends.entry(at).or_insert(HeldRow::Hook(at_hook, row));
-            }
-        }
-    }
-    Ok(held_ends)
-}
-
-/// Ends the attempts whose rows are not held, in the order of their jobs' ids.
+/// Ends the attempts, and gives the started jobs their slots.
 async fn end(
-    config: &Config,
-    tx: &mut PgConnection,
-    ends: &[AttemptEnd],
-    done: &mut Committed,
-) -> Result<(), sqlx::Error> {
-    let mut order: Vec<usize> = (0..ends.len())
-        .filter(|at| !done.held.contains_key(at))
-        .collect();
-    if order.is_empty() {
-        return Ok(());
-    }
-    order.sort_unstable_by_key(|at| ends[*at].id);
-    let column = |of: fn(&AttemptEnd) -> i64| -> Vec<i64> {
-        order.iter().map(|at| of(&ends[*at])).collect()
-    };
-    let kinds: Vec<i16> = order.iter().map(|at| ends[*at].kind as i16).collect();
-    let errors: Vec<Option<(&str, &str)>> = order.iter().map(|at| ends[*at].error()).collect();
-    let classes: Vec<Option<&str>> = errors.iter().map(|error| Some(error.as_ref()?.0)).collect();
-    let messages: Vec<Option<&str>> = errors.iter().map(|error| Some(error.as_ref()?.1)).collect();
-    let row = sqlx::query_file!(
-        "src/sql/end.sql",
-        &column(|end| end.id),
-        &column(|end| end.token),
-        &kinds,
-        &column(|end| limits::millis(end.wait)),
-        &classes as &[Option<&str>],
-        &messages as &[Option<&str>],
-        config.keep_succeeded,
-        limits::millis(config.unknown_after),
-    )
-    .fetch_one(tx)
-    .await?;
-    let position = |ord: i32| {
-        let at = usize::try_from(ord - 1).ok()?;
-        order.get(at).copied()
-    };
-    done.stale = row
-        .stale
-        .into_iter()
-        .flatten()
-        .filter_map(position)
-        .collect();
-    for at in row.held.into_iter().flatten().filter_map(position) {
-        done.held.insert(at, HeldRow::Job(ends[at].id));
-    }
-    // For some jobs the database decides that they have failed, and returns the reason.
-    let reasons = row.classes.unwrap_or_default().into_iter();
-    let reasons = reasons.zip(row.messages.unwrap_or_default());
-    let names = row.kinds.unwrap_or_default().into_iter();
-    let names = names.zip(row.keys.unwrap_or_default());
-    let failed = row.failed.into_iter().flatten().zip(reasons.zip(names));
-    for (ord, ((class, message), (kind, key))) in failed {
-        if let Some(at) = position(ord) {
-            let reason = (class.unwrap_or_default(), message.unwrap_or_default());
-            done.failed.insert(at, FailedJob { reason, kind, key });
-        }
-    }
-    Ok(())
-}
-
-/// Calls every end hook with the ends that concern it.
-async fn apply(
     parts: Parts<'_>,
-    tx: &mut PgConnection,
+    connection: &mut PgConnection,
     request: Request<'_>,
+    shares: &[Share],
     done: &mut Committed,
 ) -> Result<(), Failure> {
-    let ends = request.ends;
-    if ends.len() == done.held.len() {
-        return Ok(());
-    }
-    // Hooks see the database's reason for failures that the database decided.
-    let decided: HashMap<usize, AttemptEnd> = done
-        .failed
-        .iter()
-        .filter(|(at, job)| ends[**at].error.as_ref() != Some(&job.reason))
-        .map(|(at, job)| {
-            let mut end = ends[*at].clone();
-            end.error = Some(job.reason.clone());
-            (*at, end)
-        })
-        .collect();
+    let settings = EndSettings {
+        keep_succeeded: parts.config.keep_succeeded,
+        unknown_ms: limits::millis(parts.config.unknown_after),
+    };
     let offer = offer(parts, request.reserved);
-    for (at_hook, hook) in parts.hooks.end.iter().enumerate() {
-        let concerned: Vec<(&AttemptEnd, Outcome)> = (0..ends.len())
-            .filter(|at| !done.stale.contains(at) && !done.held.contains_key(at))
-            .map(|at| {
-                let end = decided.get(&at).unwrap_or(&ends[at]);
-                (end, outcome(end, done.failed.contains_key(&at)))
-            })
-            .filter(|(end, _)| hook.row(end).is_some())
-            .collect();
-        if concerned.is_empty() {
-            continue;
-        }
-        let effects = hook.apply(&mut *tx, &concerned, &offer).await;
-        let effects = effects.map_err(|error| match sqlstate::held_rows(&error) {
-            Some(rows) => Failure::Held {
-                hook: at_hook,
-                rows,
-            },
-            None => Failure::Error(error),
+    for share in shares {
+        let ends: Vec<&AttemptEnd> = share.ends.iter().map(|at| &request.ends[*at]).collect();
+        let hook = share.hook.and_then(|at| parts.hooks.end.get(at));
+        let ended = match hook {
+            Some(hook) => hook.end(&mut *connection, &ends, &offer, settings).await,
+            None => {
+                let (keep, unknown) = (settings.keep_succeeded, settings.unknown_ms);
+                end_jobs(&mut *connection, &ends, keep, unknown).await
+            }
+        };
+        let ended = ended.map_err(|error| match (share.hook, sqlstate::held_rows(&error)) {
+            (Some(hook), Some(rows)) => Failure::Held { hook, rows },
+            _ => Failure::Error(error),
         })?;
-        done.claimed.extend(effects.started);
-        done.effects.queues.extend(effects.queues);
-        done.effects.notifications.extend(effects.notifications);
-        done.effects.stop.extend(effects.stop);
-        done.effects.failed.extend(effects.failed);
+        done.add(ended, share, parts.hooks, request.ends);
     }
     seat(parts.slots, request.reserved, &mut done.claimed);
     Ok(())
 }
 
-fn outcome(end: &AttemptEnd, has_failed: bool) -> Outcome {
-    match end.kind {
-        _ if has_failed => Outcome::Failed,
-        EndKind::Succeed => Outcome::Succeeded,
-        _ => Outcome::WillRetry,
+impl Committed {
+    /// Adds the result of one share.
+    fn add(&mut self, ended: Ended, share: &Share, hooks: &Hooks, ends: &[AttemptEnd]) {
+        let position = |at: usize| share.ends.get(at).copied();
+        self.stale
+            .extend(ended.stale.into_iter().filter_map(position));
+        let held = ended.held.into_iter().filter_map(position);
+        self.held
+            .extend(held.map(|at| (at, HeldRow::Job(ends[at].id))));
+        if !ended.held_rows.is_empty() {
+            let rows: HashSet<i64> = ended.held_rows.into_iter().collect();
+            let hook = share.hook.and_then(|at| Some((at, hooks.end.get(at)?)));
+            if let Some((at_hook, hook)) = hook {
+                for at in &share.ends {
+                    if let Some(row) = hook.row(&ends[*at]).filter(|row| rows.contains(row)) {
+                        self.held.insert(*at, HeldRow::Hook(at_hook, row));
+                    }
+                }
+            }
+        }
+        let failed = ended.failed.into_iter();
+        self.failed
+            .extend(failed.filter_map(|(at, job)| Some((position(at)?, job))));
+        let effects = ended.effects;
+        self.claimed.extend(effects.started);
+        self.effects.queues.extend(effects.queues);
+        self.effects.notifications.extend(effects.notifications);
+        self.effects.stop.extend(effects.stop);
+        self.effects.failed.extend(effects.failed);
     }
 }
 

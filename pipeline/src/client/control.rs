@@ -375,7 +375,7 @@ impl<O> Reopen<'_, O> {
         }
         self.check(&mut *tx).await?;
         let row = sqlx::query!(
-            "select queues, over, left_pending from pipeline.reopen_v1($1, $2)",
+            "select queues, array(select o.id from unnest(over) as o) as over, left_pending from pipeline.reopen_v1($1, $2)",
             run,
             &self.named
         )

@@ -8,20 +8,22 @@
 mod errands;
 mod input;
 mod reconcile;
+mod rows;
 mod store;
 
 use std::collections::HashMap;
 
 use futures_util::future::BoxFuture;
 use jobs::seams::{
-    AttemptEnd, ClaimHook, Claimed, Effects, EndHook, FailureLabel, Notification, Outcome,
-    SlotOffer,
+    AttemptEnd, ClaimHook, Claimed, EndHook, EndRow, EndSettings, Ended, FailedJob, FailedRow,
+    FailureLabel, Notification, SlotOffer, positions,
 };
 use sqlx::PgConnection;
 
 pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up_chains};
 pub(crate) use input::{InputLimits, shaped};
 pub(crate) use reconcile::{EVERY, Reconciler};
+use rows::{EndedRunRow, OfferRow, StartedRow};
 pub(crate) use store::{Kept, kind_name, store};
 
 /// The channel that announces ended runs.
@@ -82,108 +84,80 @@ impl EndHook for Coordinator {
         true
     }
 
-    fn lock<'a>(
-        &'a self,
-        connection: &'a mut PgConnection,
-        runs: &'a [i64],
-    ) -> BoxFuture<'a, Result<Vec<i64>, sqlx::Error>> {
-        Box::pin(async move {
-            sqlx::query_file_scalar!("src/sql/lock_for_advance.sql", runs)
-                .fetch_one(connection)
-                .await
-        })
+    fn is_one_statement(&self) -> bool {
+        true
     }
 
-    fn apply<'a>(
+    fn end<'a>(
         &'a self,
         connection: &'a mut PgConnection,
-        ends: &'a [(&'a AttemptEnd, Outcome)],
+        ends: &'a [&'a AttemptEnd],
         offer: &'a SlotOffer,
-    ) -> BoxFuture<'a, Result<Effects, sqlx::Error>> {
+        settings: EndSettings,
+    ) -> BoxFuture<'a, Result<Ended, sqlx::Error>> {
         Box::pin(async move {
-            let end = Ends::of(ends);
-            let patterns: Vec<&str> = offer.queues.iter().map(|it| it.pattern.as_str()).collect();
-            let free: Vec<i32> = offer.queues.iter().map(|it| it.free).collect();
-            let floors: Vec<i16> = offer.queues.iter().map(|it| it.min_priority).collect();
-            let rows = sqlx::query_file!(
+            let mut runs: Vec<i64> = ends.iter().map(|end| run_of(end.job())).collect();
+            runs.sort_unstable();
+            runs.dedup();
+            let (rows, offers) = (EndRow::of(ends), OfferRow::of(offer));
+            let row = sqlx::query_file!(
                 "src/sql/advance.sql",
-                &end.ids,
-                &end.tokens,
-                &end.attempts,
-                &end.came,
-                &end.ran as &[Option<i32>],
-                &end.outputs as &[Option<&str>],
-                &end.classes as &[Option<&str>],
-                &end.messages as &[Option<&str>],
+                &runs,
+                &rows as _,
                 offer.worker,
-                &patterns as &[&str],
-                &free,
-                &floors,
+                &offers as _,
                 &offer.kinds,
+                settings.unknown_ms,
                 self.limits.step,
                 self.limits.together,
             )
-            .fetch_all(&mut *connection)
+            .fetch_one(&mut *connection)
             .await?;
-            let mut put_off = Vec::new();
-            let mut effects = Effects::default();
-            effects.failed = failure_labels(connection, ends).await?;
-            let mut tokens: HashMap<i64, i64> = HashMap::new();
-            for (at, row) in rows.into_iter().enumerate() {
-                if at == 0 {
-                    let started = row.started.unwrap_or_default().into_iter();
-                    tokens = started.zip(row.tokens.unwrap_or_default()).collect();
-                    effects.queues = row.queues.unwrap_or_default();
-                    effects.notifications = news(&row.over.unwrap_or_default());
-                }
-                let (Some(id), Some(kind), Some(queue)) = (row.id, row.kind, row.queue) else {
-                    continue;
-                };
-                let Some(token) = tokens.get(&id) else {
-                    continue;
-                };
-                if row.put_off == Some(true) {
-                    put_off.push((id, *token));
-                    effects.queues.push(queue);
-                    continue;
-                }
-                let mut job = Claimed::handed_over(id, *token, kind, queue);
-                job.priority = row.priority.unwrap_or(0);
-                job.attempts = row.attempts.unwrap_or(1);
-                job.lease_ms = row.lease_ms.unwrap_or(1_000);
-                let given = given!(row);
-                given.fill(&mut job, self.limits);
-                effects.started.push(job);
-            }
-            give_back(connection, &put_off).await?;
-            Ok(effects)
+            let mut ended = Ended::default();
+            ended.stale = positions(row.stale);
+            ended.held = positions(row.held);
+            ended.held_rows = row.held_runs.unwrap_or_default();
+            ended.failed = row
+                .failed
+                .into_iter()
+                .flatten()
+                .map(FailedRow::into_parts)
+                .collect();
+            ended.effects.queues = row.queues.unwrap_or_default();
+            let over: Vec<i64> = row.over.into_iter().flatten().map(|run| run.id).collect();
+            ended.effects.notifications = news(&over);
+            let started = row.started.into_iter().flatten();
+            ended.effects.started = started
+                .map(|step| step.into_claimed(ends, self.limits))
+                .collect();
+            ended.effects.failed = failure_labels(connection, ends, &ended.failed).await;
+            Ok(ended)
         })
     }
 }
 
-/// Returns the names, for log lines, of the steps that have failed for good.
+/// Returns the names, for log lines, of the steps that have failed for good. Without an answer, the log lines
+/// have fewer names.
 async fn failure_labels(
     connection: &mut PgConnection,
-    ends: &[(&AttemptEnd, Outcome)],
-) -> Result<HashMap<i64, FailureLabel>, sqlx::Error> {
-    let failed = |(_, outcome): &&(&AttemptEnd, Outcome)| *outcome == Outcome::Failed;
-    let ids: Vec<i64> = ends
-        .iter()
-        .filter(failed)
-        .map(|(end, _)| end.job())
-        .collect();
+    ends: &[&AttemptEnd],
+    failed: &[(usize, FailedJob)],
+) -> HashMap<i64, FailureLabel> {
+    let failed = failed.iter().filter_map(|(at, _)| ends.get(*at));
+    let ids: Vec<i64> = failed.map(|end| end.job()).collect();
     if ids.is_empty() {
-        return Ok(HashMap::new());
+        return HashMap::new();
     }
     let rows = sqlx::query_file!("src/sql/failure_labels.sql", &ids)
         .fetch_all(connection)
-        .await?;
+        .await
+        .unwrap_or_default();
     let mut labels = HashMap::new();
     for row in rows {
         let label = FailureLabel::of_step(row.run, row.step, row.key, row.is_optional);
         labels.insert(row.job, label);
     }
-    Ok(labels)
+    labels
 }
 
 /// Undoes claims in the transaction that made them, because the inputs exceed [`InputLimits::together`] now.
@@ -199,50 +173,6 @@ async fn give_back(
         .fetch_one(connection)
         .await?;
     Ok(())
-}
-
-/// Ends of attempts, as one array for each column.
-struct Ends<'a> {
-    ids: Vec<i64>,
-    tokens: Vec<i64>,
-    attempts: Vec<i16>,
-    came: Vec<i16>,
-    ran: Vec<Option<i32>>,
-    outputs: Vec<Option<&'a str>>,
-    classes: Vec<Option<&'a str>>,
-    messages: Vec<Option<&'a str>>,
-}
-
-impl<'a> Ends<'a> {
-    fn of(ends: &'a [(&'a AttemptEnd, Outcome)]) -> Self {
-        let came = |end: &AttemptEnd, came: Outcome| match came {
-            Outcome::Failed if end.is_lost() => 3,
-            Outcome::Failed => 1,
-            Outcome::WillRetry if end.error().is_some() => 4,
-            Outcome::WillRetry => 5,
-            _ if end.halts() => 2,
-            _ => 0,
-        };
-        Self {
-            ids: ends.iter().map(|(end, _)| end.job()).collect(),
-            tokens: ends.iter().map(|(end, _)| end.token()).collect(),
-            attempts: ends.iter().map(|(end, _)| end.attempt()).collect(),
-            came: ends.iter().map(|(end, how)| came(end, *how)).collect(),
-            ran: ends
-                .iter()
-                .map(|(end, _)| {
-                    end.ran()
-                        .and_then(|ran| i32::try_from(ran.as_millis()).ok())
-                })
-                .collect(),
-            outputs: ends
-                .iter()
-                .map(|(end, _)| end.output().map(|output| output.get()))
-                .collect(),
-            classes: ends.iter().map(|(end, _)| Some(end.error()?.0)).collect(),
-            messages: ends.iter().map(|(end, _)| Some(end.error()?.1)).collect(),
-        }
-    }
 }
 
 /// Returns the notifications that announce ended runs.

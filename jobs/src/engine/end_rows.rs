@@ -1,0 +1,190 @@
+//! Ends of attempts as rows of the database's own types, and the statement that ends jobs.
+
+use sqlx::PgConnection;
+use sqlx::encode::IsNull;
+use sqlx::error::BoxDynError;
+use sqlx::postgres::types::Oid;
+use sqlx::postgres::{PgArgumentBuffer, PgHasArrayType, PgTypeInfo};
+
+use super::hooks::{Ended, FailedJob};
+use crate::attempt::{AttemptEnd, EndKind};
+use crate::limits;
+
+/// How an attempt ended: `pipeline.attempt_outcome`.
+#[derive(Debug, Clone, Copy, sqlx::Type)]
+#[sqlx(
+    type_name = "pipeline.attempt_outcome",
+    rename_all = "snake_case",
+    no_pg_array
+)]
+pub(crate) enum AttemptOutcome {
+    Succeeded,
+    EndedRun,
+    Retryable,
+    Failed,
+    Discarded,
+    Snoozed,
+    HandedBack,
+    UnknownType,
+    LeaseLost,
+}
+
+/// The id of the type `json`, which is the same on every server.
+const JSON: Oid = Oid(114);
+
+/// JSON text, for a column of type `json`.
+#[derive(Clone, Copy)]
+struct JsonText<'a>(&'a str);
+
+impl sqlx::Type<sqlx::Postgres> for JsonText<'_> {
+    fn type_info() -> PgTypeInfo {
+        PgTypeInfo::with_oid(JSON)
+    }
+}
+
+impl sqlx::Encode<'_, sqlx::Postgres> for JsonText<'_> {
+    fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        buffer.extend_from_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+}
+
+/// The end of an attempt: `pipeline.attempt_end`.
+#[derive(sqlx::Encode)]
+pub struct EndRow<'a> {
+    job: i64,
+    token: i64,
+    outcome: AttemptOutcome,
+    attempt: i16,
+    ran_ms: Option<i32>,
+    wait_ms: i64,
+    output: Option<JsonText<'a>>,
+    error_class: Option<&'a str>,
+    error_message: Option<&'a str>,
+    place: i32,
+}
+
+impl sqlx::Type<sqlx::Postgres> for EndRow<'_> {
+    fn type_info() -> PgTypeInfo {
+        PgTypeInfo::with_name("pipeline.attempt_end")
+    }
+}
+
+impl PgHasArrayType for EndRow<'_> {
+    fn array_type_info() -> PgTypeInfo {
+        PgTypeInfo::array_of("pipeline.attempt_end")
+    }
+}
+
+impl std::fmt::Debug for EndRow<'_> {
+    /// Omits the output and the error, which must not appear in logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EndRow")
+            .field("job", &self.job)
+            .field("outcome", &self.outcome)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> EndRow<'a> {
+    /// Creates the rows of these ends, in the order of their jobs' ids. The place of a row is the position of
+    /// its end.
+    pub fn of(ends: &[&'a AttemptEnd]) -> Vec<Self> {
+        let row = |(place, end): (usize, &&'a AttemptEnd)| Self {
+            job: end.id,
+            token: end.token,
+            outcome: end.outcome(),
+            attempt: end.attempt,
+            ran_ms: end.ran.and_then(|ran| i32::try_from(ran.as_millis()).ok()),
+            wait_ms: limits::millis(end.wait),
+            output: end.output.as_deref().map(|output| JsonText(output.get())),
+            error_class: end.error().map(|(class, _)| class),
+            error_message: end.error().map(|(_, message)| message),
+            place: i32::try_from(place).unwrap_or(i32::MAX),
+        };
+        let mut rows: Vec<Self> = ends.iter().enumerate().map(row).collect();
+        rows.sort_unstable_by_key(|row| row.job);
+        rows
+    }
+}
+
+impl AttemptEnd {
+    fn outcome(&self) -> AttemptOutcome {
+        match self.kind {
+            EndKind::Succeed if self.halts => AttemptOutcome::EndedRun,
+            EndKind::Succeed => AttemptOutcome::Succeeded,
+            EndKind::Retry => AttemptOutcome::Retryable,
+            EndKind::Fail => AttemptOutcome::Failed,
+            EndKind::Discard => AttemptOutcome::Discarded,
+            EndKind::Snooze => AttemptOutcome::Snoozed,
+            EndKind::HandBack => AttemptOutcome::HandedBack,
+            EndKind::Unknown => AttemptOutcome::UnknownType,
+            EndKind::Lost => AttemptOutcome::LeaseLost,
+        }
+    }
+}
+
+/// A job that has failed for good: `pipeline.failed_job`.
+#[derive(Debug, sqlx::Type)]
+#[sqlx(type_name = "pipeline.failed_job", no_pg_array)]
+pub struct FailedRow {
+    place: i32,
+    kind: String,
+    key: Option<String>,
+    error_class: Option<String>,
+    error_message: Option<String>,
+}
+
+impl PgHasArrayType for FailedRow {
+    fn array_type_info() -> PgTypeInfo {
+        PgTypeInfo::array_of("pipeline.failed_job")
+    }
+}
+
+impl FailedRow {
+    /// Returns the position of the job's end, and the job.
+    pub fn into_parts(self) -> (usize, FailedJob) {
+        let job = FailedJob {
+            reason: (
+                self.error_class.unwrap_or_default(),
+                self.error_message.unwrap_or_default(),
+            ),
+            kind: self.kind,
+            key: self.key,
+        };
+        (position(self.place), job)
+    }
+}
+
+/// Returns the positions of ends from the places in an answer.
+pub fn positions(places: Option<Vec<i32>>) -> Vec<usize> {
+    places
+        .unwrap_or_default()
+        .into_iter()
+        .map(position)
+        .collect()
+}
+
+fn position(place: i32) -> usize {
+    usize::try_from(place).unwrap_or(usize::MAX)
+}
+
+/// Ends attempts of jobs. Succeeded jobs are deleted unless `keep` is set.
+pub(crate) async fn end_jobs(
+    connection: &mut PgConnection,
+    ends: &[&AttemptEnd],
+    keep: bool,
+    unknown_ms: i64,
+) -> Result<Ended, sqlx::Error> {
+    let rows = EndRow::of(ends);
+    let row = sqlx::query_file!("src/sql/end_jobs.sql", &rows as _, keep, unknown_ms)
+        .fetch_one(connection)
+        .await?;
+    let failed = row.failed.unwrap_or_default().into_iter();
+    Ok(Ended {
+        stale: positions(row.stale),
+        held: positions(row.held),
+        failed: failed.map(FailedRow::into_parts).collect(),
+        ..Ended::default()
+    })
+}
