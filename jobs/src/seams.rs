@@ -2,8 +2,8 @@
 
 pub use crate::attempt::{AttemptEnd, Claimed, OfRun, Outcome};
 pub use crate::engine::{
-    ClaimHook, Effects, EndHook, FailureLabel, MaintenanceTask, Moment, Notification, OfferedSlots,
-    Probe, SlotOffer,
+    AfterCommit, ClaimHook, Effects, EndHook, FailureLabel, HandOver, MaintenanceTask, Moment,
+    Notification, OfferedSlots, Probe, SlotOffer,
 };
 pub use crate::enqueue::Target;
 pub use crate::input::{Given, Input};

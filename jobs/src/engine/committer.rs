@@ -18,10 +18,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, RwLock};
 
 use super::config::Config;
-use super::connection::{EngineConnection, timed_out};
+use super::connection::{EngineConnection, limited, timed_out};
 use super::hooks::Hooks;
 use super::inbox::Inbox;
 use super::lifecycle::{Lifecycle, Phase};
+use super::local::{self, Local};
 use super::outbox::Outbox;
 use super::probe::Moment;
 use super::recover::{confirmed, give_back_unknown};
@@ -59,6 +60,7 @@ pub(crate) struct Committer {
     pub(crate) work: Arc<Notify>,
     /// Locked shared by transactions that may claim, and exclusively while unanswered claims are released.
     pub(crate) claiming: RwLock<()>,
+    pub(crate) local: Local,
 }
 
 /// The state that one committing task keeps between transactions.
@@ -89,6 +91,7 @@ impl Task {
 
 /// Ends attempts and claims jobs until the worker is flushed.
 pub(crate) async fn run(committer: Arc<Committer>, connection: EngineConnection) {
+    local::register(&committer);
     let mut task = Task::new(connection);
     loop {
         if committer.lifecycle.gives_up() {
@@ -179,16 +182,20 @@ impl Committer {
     /// Reserves the slots that a transaction may fill: by a claim from queues that may have work, and by
     /// steps that the transaction's ends release.
     fn reserve(&self, claim_limit: u32, ends: &[AttemptEnd]) -> Vec<Reserved> {
-        let (held_ends, held_bytes) = self.ledger.held();
-        if self.lifecycle.is_closed_to_work()
-            || self.ledger.uncommitted() > MAX_UNCOMMITTED
-            || held_ends > MAX_HELD_ENDS
-            || held_bytes > MAX_HELD_BYTES
-        {
+        if self.is_full() {
             return Vec::new();
         }
         let hand_over = self.hooks.takes_steps() && ends.iter().any(AttemptEnd::is_step);
         self.slots.reserve(claim_limit, hand_over)
+    }
+
+    /// Returns whether the worker takes no further jobs now.
+    pub(super) fn is_full(&self) -> bool {
+        let (held_ends, held_bytes) = self.ledger.held();
+        self.lifecycle.is_closed_to_work()
+            || self.ledger.uncommitted() > MAX_UNCOMMITTED
+            || held_ends > MAX_HELD_ENDS
+            || held_bytes > MAX_HELD_BYTES
     }
 
     /// Runs one transaction and moves its ends in the ledger according to the result.
@@ -257,13 +264,15 @@ impl Committer {
 
     /// Opens a connection if necessary, and releases unanswered claims of the previous connection.
     async fn connect(&self, task: &mut Task) -> Result<(), sqlx::Error> {
+        task.owes_give_back |= self.local.take_unknown();
         if !task.connection.is_new() && !task.owes_give_back {
             return Ok(());
         }
         // Wait for other claims: they may have claimed jobs that are not yet in the ledger.
         let _no_claims = self.claiming.write().await;
         task.owes_give_back = true;
-        task.connection.get().await?;
+        let connection = task.connection.get().await?;
+        limited(self.local.connected(connection)).await?;
         if let Some(orphan) = task.orphan.take() {
             let connection = &mut task.connection;
             let none = Vec::new();
@@ -439,6 +448,7 @@ impl Committer {
         for queue in &done.cut_short {
             self.slots.get(*queue).ask_again();
         }
+        self.local.call(done.effects.after_commit);
         self.outbox.push(done.effects.notifications);
         self.ledger.ask_to_stop(&done.effects.stop);
         self.defer(held).await;
@@ -464,6 +474,11 @@ impl Committer {
                 self.slots.get(reserved.queue).ask_again();
             }
         }
+        self.receive(envelopes);
+    }
+
+    /// Passes claimed jobs on to apalis.
+    pub(super) fn receive(&self, envelopes: Vec<Envelope>) {
         self.inbox.push(envelopes);
         if self.lifecycle.has_reached(Phase::Draining) {
             // The worker was stopped during the claim: hand its jobs back.
@@ -483,7 +498,7 @@ impl Committer {
 
 /// Returns whether the shortest of these leases is half over: a job that is started now might be stopped
 /// before its lease can be renewed.
-fn lease_is_half_over(claimed: &[Claimed], sent: Instant) -> bool {
+pub(super) fn lease_is_half_over(claimed: &[Claimed], sent: Instant) -> bool {
     let shortest = claimed.iter().map(|job| job.lease_ms).min().unwrap_or(0);
     let shortest = Duration::from_millis(u64::try_from(shortest).unwrap_or(0));
     sent.elapsed() > shortest / 2

@@ -112,6 +112,28 @@ pub struct Effects {
     pub stop: Vec<i64>,
     /// What log lines say of jobs that failed for good, by the job's id.
     pub failed: HashMap<i64, FailureLabel>,
+    /// Calls to make in this process.
+    pub after_commit: Vec<AfterCommit>,
+}
+
+/// A call in this process, once a transaction is committed.
+pub struct AfterCommit(Box<dyn FnOnce(&str) + Send + Sync>);
+
+impl AfterCommit {
+    /// Creates a call. It must not block; its argument is the identity of the database, `pipeline.database_v1`.
+    pub fn new(call: impl FnOnce(&str) + Send + Sync + 'static) -> Self {
+        Self(Box::new(call))
+    }
+
+    pub(super) fn call(self, database: &str) {
+        (self.0)(database);
+    }
+}
+
+impl std::fmt::Debug for AfterCommit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AfterCommit")
+    }
 }
 
 /// What a log line says of a job that failed for good.

@@ -22,6 +22,7 @@ mod inbox;
 mod isolation;
 mod lifecycle;
 mod listen;
+mod local;
 mod maintenance;
 pub mod manual;
 mod marks;
@@ -55,11 +56,14 @@ pub(crate) use config::Config;
 pub(crate) use hooks::Hooks;
 use hooks::MaintenanceCalls;
 pub use hooks::{
-    ClaimHook, Effects, EndHook, FailureLabel, MaintenanceTask, OfferedSlots, SlotOffer,
+    AfterCommit, ClaimHook, Effects, EndHook, FailureLabel, MaintenanceTask, OfferedSlots,
+    SlotOffer,
 };
 pub(crate) use inbox::Inbox;
 pub(crate) use lifecycle::{Lifecycle, Phase};
 use listen::Listener;
+pub use local::HandOver;
+use local::Local;
 use maintenance::Maintenance;
 pub use outbox::Notification;
 use outbox::Outbox;
@@ -112,6 +116,7 @@ impl Engine {
             inbox: Arc::clone(&inbox),
             work,
             claiming: RwLock::default(),
+            local: Local::default(),
         });
         Ok(Self {
             config,

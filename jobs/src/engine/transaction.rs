@@ -303,6 +303,7 @@ async fn apply(
         done.effects.notifications.extend(effects.notifications);
         done.effects.stop.extend(effects.stop);
         done.effects.failed.extend(effects.failed);
+        done.effects.after_commit.extend(effects.after_commit);
     }
     seat(parts.slots, request.reserved, &mut done.claimed);
     Ok(())

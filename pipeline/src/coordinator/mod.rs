@@ -7,6 +7,7 @@
 
 mod errands;
 mod input;
+mod local_waiters;
 mod reconcile;
 mod store;
 
@@ -22,7 +23,7 @@ use sqlx::PgConnection;
 pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up_chains};
 pub(crate) use input::{InputLimits, shaped};
 pub(crate) use reconcile::{EVERY, Reconciler};
-pub(crate) use store::{Kept, kind_name, store};
+pub(crate) use store::{Kept, kind_name, options_json, store};
 
 /// The channel that announces ended runs.
 pub(crate) const CHANNEL: &str = "pipeline_runs";
@@ -30,8 +31,7 @@ pub(crate) const CHANNEL: &str = "pipeline_runs";
 const IDS_PER_NOTIFICATION: usize = 350;
 
 /// Returns the id of a step's job, which is also the id of its batch.
-#[cfg(test)]
-fn step_id(run: i64, no: u32) -> i64 {
+pub(crate) fn step_id(run: i64, no: u32) -> i64 {
     (run << 18) + 2 * i64::from(no)
 }
 
@@ -129,12 +129,14 @@ impl EndHook for Coordinator {
             let mut effects = Effects::default();
             effects.failed = failure_labels(connection, ends).await?;
             let mut tokens: HashMap<i64, i64> = HashMap::new();
+            let mut over = Vec::new();
             for (at, row) in rows.into_iter().enumerate() {
                 if at == 0 {
                     let started = row.started.unwrap_or_default().into_iter();
                     tokens = started.zip(row.tokens.unwrap_or_default()).collect();
                     effects.queues = row.queues.unwrap_or_default();
-                    effects.notifications = news(&row.over.unwrap_or_default());
+                    over = row.over.unwrap_or_default();
+                    effects.notifications = news(&over);
                 }
                 let (Some(id), Some(kind), Some(queue)) = (row.id, row.kind, row.queue) else {
                     continue;
@@ -156,6 +158,8 @@ impl EndHook for Coordinator {
                 effects.started.push(job);
             }
             give_back(connection, &put_off).await?;
+            let told = local_waiters::ended(connection, &over).await?;
+            effects.after_commit.extend(told);
             Ok(effects)
         })
     }
