@@ -128,11 +128,6 @@ impl HandOver {
         Some(token)
     }
 
-    /// Returns whether no slot was reserved.
-    pub fn is_empty(&self) -> bool {
-        self.seats.is_empty()
-    }
-
     /// Returns the worker's id.
     pub fn worker(&self) -> i64 {
         self.committer.config.worker()

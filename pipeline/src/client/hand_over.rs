@@ -1,5 +1,7 @@
 //! Hands the first steps of a start over to a worker of this process.
 
+use std::collections::HashSet;
+
 use jobs::seams::{Claimed, HandOver, Input, OfRun};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgRow};
@@ -107,7 +109,7 @@ impl Offer {
             mut jobs,
         } = self;
         if let Some(found) = row.found() {
-            let new: Vec<i64> = found
+            let new: HashSet<i64> = found
                 .filter(|(_, it)| *it == "new")
                 .map(|(id, _)| id)
                 .collect();
