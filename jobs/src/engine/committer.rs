@@ -448,7 +448,6 @@ impl Committer {
         for queue in &done.cut_short {
             self.slots.get(*queue).ask_again();
         }
-        self.local.call(done.effects.after_commit);
         self.outbox.push(done.effects.notifications);
         self.ledger.ask_to_stop(&done.effects.stop);
         self.defer(held).await;
@@ -458,6 +457,8 @@ impl Committer {
         self.start(done.claimed, reserved, sent);
         self.ledger
             .committed(&written, |end| self.hooks.rows_of(end));
+        // Last: a waiter that is told may start the next run at once, for which slots must be free again.
+        self.local.call(done.effects.after_commit);
     }
 
     /// Gives each claimed job its slot, enters the job into the ledger, and starts it.
