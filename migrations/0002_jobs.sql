@@ -103,10 +103,12 @@ create table pipeline.workers (
 );
 
 -- Notifies workers that rows of these queues with a `run_at` of p_since or later became ready. The time is
--- rounded down to 100 ms, so that Postgres merges equal notifications of one transaction.
+-- rounded down to 100 ms, so that Postgres merges equal notifications of one transaction. (Not in language sql:
+-- such a function is planned anew in every statement that calls it.)
 create function pipeline.announce_v1(p_queues text[], p_since timestamptz) returns void
-language sql as $$
-    select pg_notify('pipeline_jobs',
-                     queue || ' ' || (floor(extract(epoch from p_since) * 10) * 100)::bigint)
-    from (select distinct unnest(p_queues) as queue) as told
-$$;
+language plpgsql as $$
+begin
+    perform pg_notify('pipeline_jobs',
+                      queue || ' ' || (floor(extract(epoch from p_since) * 10) * 100)::bigint)
+    from (select distinct unnest(p_queues) as queue) as told;
+end $$;

@@ -30,9 +30,12 @@ create type pipeline.attempt_end as (
 create type pipeline.failed_job as (
     place         integer,                     -- of its end
     kind          text,
-    key           text,
+    key           text,                        -- of the job, or of the run that it is a step of
     error_class   text,
-    error_message text
+    error_message text,
+    run           bigint,                      -- the run and the step that it is; null: none
+    step          text,
+    is_optional   boolean
 );
 
 -- Ends attempts. Returns the places of ends:
@@ -111,7 +114,7 @@ begin
         from moved m where not m.is_refunded and m.status <> 'succeeded'
     )
     select coalesce(array_agg(m.place), '{}'),
-           array_agg(row(m.place, m.kind, m.unique_key, m.error_class, m.error_message)
+           array_agg(row(m.place, m.kind, m.unique_key, m.error_class, m.error_message, null, null, false)
                      ::pipeline.failed_job) filter (where m.status in ('failed', 'discarded'))
     into v_moved, failed from moved m;
     v_ended := v_ended || v_moved;

@@ -261,6 +261,9 @@ begin
     select e.stale, e.held, e.failed into stale, held, failed
     from pipeline.end_jobs_v1(v_rest, false, p_unknown_ms) as e;
     v_unwritten := coalesce(stale, '{}') || coalesce(held, '{}');
+    if failed is not null then
+        failed := pipeline.name_failed_steps_v1(failed, v_rest);
+    end if;
 
     with last as materialized (
         select e.*, outcome.of_step, f.error_class as decided_class, f.error_message as decided_message
@@ -286,6 +289,22 @@ begin
     )::pipeline.attempt_end) into v_last
     from last l left join deleted d on d.id = l.job;
     ends := ends || v_last;
+end $$;
+
+-- Returns failed jobs with the names of the steps that they are. p_ends are their ends.
+create function pipeline.name_failed_steps_v1(
+    p_failed pipeline.failed_job[], p_ends pipeline.attempt_end[]
+) returns pipeline.failed_job[]
+language plpgsql as $$
+begin
+    return (
+        select array_agg(row(f.place, f.kind, r.idempotency_key, f.error_class, f.error_message, r.id, n.key,
+                             coalesce(n.optional, false))::pipeline.failed_job)
+        from unnest(p_failed) as f
+        join unnest(p_ends) as e on e.place = f.place
+        left join pipeline.runs r on r.id = pipeline.run_of(e.job)
+        left join pipeline.nodes n on n.graph = r.graph and n.no = pipeline.no_of(e.job)
+    );
 end $$;
 
 -- Moves runs on after attempts that have ended their steps: writes the steps, decides the steps downstream, and

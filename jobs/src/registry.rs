@@ -80,10 +80,7 @@ impl Registry {
         let declared = known.map(|known| &known.options);
         Resolved {
             // An older version would drop what it does not know of the data.
-            is_known: known.is_some_and(|known| {
-                let needed = overrides.version.unwrap_or(1);
-                u32::try_from(known.version).unwrap_or(u32::MAX) >= needed
-            }),
+            is_known: self.knows(&job.kind, overrides.version.unwrap_or(1)),
             timeout: overrides
                 .timeout_ms
                 .map(Duration::from_millis)
@@ -93,6 +90,12 @@ impl Registry {
                 .or_else(|| declared.map(|options| options.backoff))
                 .unwrap_or_default(),
         }
+    }
+
+    /// Returns whether this worker can perform jobs of this type whose data has this version.
+    pub(crate) fn knows(&self, kind: &str, version: u32) -> bool {
+        let knows = |known: &Known| u32::try_from(known.version).unwrap_or(u32::MAX) >= version;
+        self.get(kind).is_some_and(knows)
     }
 
     /// The declared versions of [`names`](Self::names), in their order.

@@ -2,8 +2,8 @@
 
 pub use crate::attempt::{AttemptEnd, Claimed, OfRun};
 pub use crate::engine::{
-    ClaimHook, Effects, EndHook, EndRow, EndSettings, Ended, FailedJob, FailedRow, FailureLabel,
-    MaintenanceTask, Moment, Notification, OfferedSlots, Probe, SlotOffer, positions,
+    AfterCommit, ClaimHook, Effects, EndHook, EndRow, EndSettings, Ended, FailedJob, FailedRow,
+    HandOver, MaintenanceTask, Moment, Notification, OfferedSlots, Probe, SlotOffer, positions,
 };
 pub use crate::enqueue::Target;
 pub use crate::input::{Given, Input};

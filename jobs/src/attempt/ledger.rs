@@ -21,6 +21,7 @@
 //! 6. The ledger is quiet when no attempt runs and no open transaction may still claim.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,8 @@ pub(crate) struct Ledger {
 #[derive(Debug, Default)]
 struct State {
     attempts: HashMap<i64, Entry>,
+    /// Tokens of attempts that a client of this process is about to claim for this worker.
+    expected: HashSet<i64>,
     /// Tokens of ends in the order in which they arrived.
     waiting: VecDeque<i64>,
     held: HashMap<HeldRow, Held>,
@@ -142,9 +145,9 @@ struct Held {
 
 /// Counts an open transaction that may claim, until this guard is dropped.
 #[derive(Debug)]
-pub(crate) struct TransactionGuard<'a>(&'a Ledger);
+pub(crate) struct TransactionGuard<L: Deref<Target = Ledger>>(L);
 
-impl Drop for TransactionGuard<'_> {
+impl<L: Deref<Target = Ledger>> Drop for TransactionGuard<L> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.transactions -= 1;
@@ -246,9 +249,25 @@ impl Ledger {
     // --- writing ends ------------------------------------------------------------------------------
 
     /// Counts a transaction that may claim until the returned guard is dropped.
-    pub(crate) fn transaction(&self) -> TransactionGuard<'_> {
+    pub(crate) fn transaction(&self) -> TransactionGuard<&Self> {
         self.state.lock().transactions += 1;
         TransactionGuard(self)
+    }
+
+    /// Counts an open transaction of a client that may claim for this worker, until the guard is dropped.
+    pub(crate) fn owned_transaction(self: &Arc<Self>) -> TransactionGuard<Arc<Self>> {
+        self.state.lock().transactions += 1;
+        TransactionGuard(Arc::clone(self))
+    }
+
+    /// Adds the token of an attempt that a client of this process is about to claim for this worker.
+    pub(crate) fn expect(&self, token: i64) {
+        self.state.lock().expected.insert(token);
+    }
+
+    /// Removes a token that is not expected any more: the attempt was entered, or its claim was not made.
+    pub(crate) fn forget_expected(&self, token: i64) {
+        self.state.lock().expected.remove(&token);
     }
 
     /// Takes the next group of ends, up to the group limits, with the held ends whose retry is due at `now`.
@@ -516,7 +535,9 @@ impl Ledger {
 
     /// Returns the tokens of all attempts in the ledger.
     pub(crate) fn tokens(&self) -> Vec<i64> {
-        self.state.lock().attempts.keys().copied().collect()
+        let state = self.state.lock();
+        let tokens = state.attempts.keys().chain(&state.expected);
+        tokens.copied().collect()
     }
 
     // --- running attempts --------------------------------------------------------------------------

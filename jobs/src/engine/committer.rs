@@ -18,10 +18,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, RwLock};
 
 use super::config::Config;
-use super::connection::{EngineConnection, timed_out};
+use super::connection::{EngineConnection, limited, timed_out};
 use super::hooks::Hooks;
 use super::inbox::Inbox;
 use super::lifecycle::{Lifecycle, Phase};
+use super::local::{self, Local};
 use super::outbox::Outbox;
 use super::probe::Moment;
 use super::recover::{confirmed, give_back_unknown, lease_is_half_over};
@@ -42,6 +43,8 @@ const MAX_HELD_ENDS: usize = 150_000;
 const MAX_HELD_BYTES: usize = 256 << 20;
 /// The time limit of one transaction.
 pub(super) const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time limit of the calls after a commit. A call that takes longer is dropped: who waits for it is notified.
+const AFTER_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The number of consecutive failures, while the database answers, after which a group is isolated.
 const MAX_GROUP_FAILURES: u8 = 3;
 
@@ -59,6 +62,7 @@ pub(crate) struct Committer {
     pub(crate) work: Arc<Notify>,
     /// Locked shared by transactions that may claim, and exclusively while unanswered claims are released.
     pub(crate) claiming: RwLock<()>,
+    pub(crate) local: Local,
 }
 
 /// The state that one committing task keeps between transactions.
@@ -89,6 +93,7 @@ impl Task {
 
 /// Ends attempts and claims jobs until the worker is flushed.
 pub(crate) async fn run(committer: Arc<Committer>, connection: EngineConnection) {
+    local::register(&committer);
     let mut task = Task::new(connection);
     loop {
         if committer.lifecycle.gives_up() {
@@ -180,16 +185,20 @@ impl Committer {
     /// Reserves the slots that a transaction may fill: by a claim from queues that may have work, and by
     /// steps that the transaction's ends release.
     fn reserve(&self, claim_limit: u32, ends: &[AttemptEnd]) -> Vec<Reserved> {
-        let (held_ends, held_bytes) = self.ledger.held();
-        if self.lifecycle.is_closed_to_work()
-            || self.ledger.uncommitted() > MAX_UNCOMMITTED
-            || held_ends > MAX_HELD_ENDS
-            || held_bytes > MAX_HELD_BYTES
-        {
+        if self.is_full() {
             return Vec::new();
         }
         let hand_over = self.hooks.takes_steps() && ends.iter().any(AttemptEnd::is_step);
         self.slots.reserve(claim_limit, hand_over)
+    }
+
+    /// Returns whether the worker takes no further jobs now.
+    pub(super) fn is_full(&self) -> bool {
+        let (held_ends, held_bytes) = self.ledger.held();
+        self.lifecycle.is_closed_to_work()
+            || self.ledger.uncommitted() > MAX_UNCOMMITTED
+            || held_ends > MAX_HELD_ENDS
+            || held_bytes > MAX_HELD_BYTES
     }
 
     /// Runs one transaction and moves its ends in the ledger according to the result.
@@ -221,7 +230,8 @@ impl Committer {
                 if !reserved.is_empty() {
                     task.claim_limit = (task.claim_limit * 2).min(MAX_CLAIM);
                 }
-                self.finish(ends, done, reserved, sent).await;
+                self.finish(ends, done, reserved, sent, &mut task.connection)
+                    .await;
             }
             Err(Failure::Unknown(claimed)) => {
                 let lost = task.connection.session();
@@ -258,13 +268,15 @@ impl Committer {
 
     /// Opens a connection if necessary, and releases unanswered claims of the previous connection.
     async fn connect(&self, task: &mut Task) -> Result<(), sqlx::Error> {
+        task.owes_give_back |= self.local.take_unknown();
         if !task.connection.is_new() && !task.owes_give_back {
             return Ok(());
         }
         // Wait for other claims: they may have claimed jobs that are not yet in the ledger.
         let _no_claims = self.claiming.write().await;
         task.owes_give_back = true;
-        task.connection.get().await?;
+        let connection = task.connection.get().await?;
+        limited(self.local.connected(connection)).await?;
         if let Some(orphan) = task.orphan.take() {
             let connection = &mut task.connection;
             let none = Vec::new();
@@ -400,6 +412,7 @@ impl Committer {
         mut done: Committed,
         reserved: Vec<Reserved>,
         sent: Instant,
+        connection: &mut EngineConnection,
     ) {
         report::ends(&ends, &done);
         let is_ready_again = |end: &AttemptEnd| match end.kind {
@@ -449,6 +462,9 @@ impl Committer {
         self.start(done.claimed, reserved, sent);
         self.ledger
             .committed(&written, |end| self.hooks.rows_of(end));
+        // Last: a waiter that is told may start the next run at once, for which slots must be free again.
+        let calls = self.local.call(done.effects.after_commit, connection);
+        let _ = tokio::time::timeout(AFTER_COMMIT_TIMEOUT, calls).await;
     }
 
     /// Gives each claimed job its slot, enters the job into the ledger, and starts it.
@@ -465,6 +481,11 @@ impl Committer {
                 self.slots.get(reserved.queue).ask_again();
             }
         }
+        self.receive(envelopes);
+    }
+
+    /// Passes claimed jobs on to apalis.
+    pub(super) fn receive(&self, envelopes: Vec<Envelope>) {
         self.inbox.push(envelopes);
         if self.lifecycle.has_reached(Phase::Draining) {
             // The worker was stopped during the claim: hand its jobs back.

@@ -133,6 +133,9 @@ pub struct FailedRow {
     key: Option<String>,
     error_class: Option<String>,
     error_message: Option<String>,
+    run: Option<i64>,
+    step: Option<String>,
+    is_optional: Option<bool>,
 }
 
 impl PgHasArrayType for FailedRow {
@@ -151,6 +154,9 @@ impl FailedRow {
             ),
             kind: self.kind,
             key: self.key,
+            run: self.run,
+            step: self.step,
+            is_optional: self.is_optional.unwrap_or(false),
         };
         (position(self.place), job)
     }

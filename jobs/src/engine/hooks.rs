@@ -76,8 +76,14 @@ pub struct FailedJob {
     pub reason: (String, String),
     /// The job type's name.
     pub kind: String,
-    /// The job's key.
+    /// The key of the job, or of the run that it is a step of.
     pub key: Option<String>,
+    /// The run that the job is a step of.
+    pub run: Option<i64>,
+    /// The key of that step.
+    pub step: Option<String>,
+    /// Whether the step is optional: its failure was expected to be possible.
+    pub is_optional: bool,
 }
 
 /// Takes part in the transaction that claims jobs.
@@ -145,33 +151,36 @@ pub struct Effects {
     pub notifications: Vec<Notification>,
     /// Jobs that are to be asked to stop, where they run here.
     pub stop: Vec<i64>,
-    /// What log lines say of jobs that failed for good, by the job's id.
-    pub failed: HashMap<i64, FailureLabel>,
+    /// Calls to make in this process.
+    pub after_commit: Vec<AfterCommit>,
 }
 
-/// What a log line says of a job that failed for good.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FailureLabel {
-    /// The run of which the job is a step.
-    pub run: Option<i64>,
-    /// The key of that step.
-    pub step: Option<String>,
-    /// The key of the job or of its run.
-    pub key: Option<String>,
-    /// Whether the failure was expected to be possible, as that of an optional step.
-    pub is_optional: bool,
+/// A call in this process, once a transaction is committed.
+pub struct AfterCommit(Box<AfterCommitFn>);
+
+type AfterCommitFn =
+    dyn for<'c> FnOnce(&'c mut PgConnection, &'c str) -> BoxFuture<'c, ()> + Send + Sync;
+
+impl AfterCommit {
+    /// Creates a call. Its arguments are a connection, on which it may read, and the identity of the database
+    /// (`pipeline.database_v1`). The transaction is committed, so that the call has no error to report.
+    pub fn new(
+        call: impl for<'c> FnOnce(&'c mut PgConnection, &'c str) -> BoxFuture<'c, ()>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        Self(Box::new(call))
+    }
+
+    pub(super) async fn call(self, connection: &mut PgConnection, database: &str) {
+        (self.0)(connection, database).await;
+    }
 }
 
-impl FailureLabel {
-    /// Creates the label of a step.
-    pub fn of_step(run: i64, step: String, key: Option<String>, is_optional: bool) -> Self {
-        Self {
-            run: Some(run),
-            step: Some(step),
-            key,
-            is_optional,
-        }
+impl std::fmt::Debug for AfterCommit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AfterCommit")
     }
 }
 

@@ -59,7 +59,9 @@ async fn write(committer: &Committer, connection: &mut EngineConnection, group: 
     let error = match outcome {
         Ok(done) => {
             connection.succeeded();
-            committer.finish(ends, done, Vec::new(), sent).await;
+            committer
+                .finish(ends, done, Vec::new(), sent, connection)
+                .await;
             return;
         }
         Err(Failure::Held { hook, rows }) => {

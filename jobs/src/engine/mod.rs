@@ -23,6 +23,7 @@ mod inbox;
 mod isolation;
 mod lifecycle;
 mod listen;
+mod local;
 mod maintenance;
 pub mod manual;
 mod marks;
@@ -52,18 +53,20 @@ use crate::attempt::{GroupLimits, Ledger};
 use crate::{Result, channels};
 
 use committer::Committer;
+pub(crate) use config::Config;
 pub(crate) use end_rows::end_jobs;
 pub use end_rows::{EndRow, FailedRow, positions};
-pub(crate) use config::Config;
 pub(crate) use hooks::Hooks;
 use hooks::MaintenanceCalls;
 pub use hooks::{
-    ClaimHook, Effects, EndHook, EndSettings, Ended, FailedJob, FailureLabel, MaintenanceTask,
+    AfterCommit, ClaimHook, Effects, EndHook, EndSettings, Ended, FailedJob, MaintenanceTask,
     OfferedSlots, SlotOffer,
 };
 pub(crate) use inbox::Inbox;
 pub(crate) use lifecycle::{Lifecycle, Phase};
 use listen::Listener;
+pub use local::HandOver;
+use local::Local;
 use maintenance::Maintenance;
 pub use outbox::Notification;
 use outbox::Outbox;
@@ -116,6 +119,7 @@ impl Engine {
             inbox: Arc::clone(&inbox),
             work,
             claiming: RwLock::default(),
+            local: Local::default(),
         });
         Ok(Self {
             config,

@@ -20,6 +20,8 @@ pub enum Moment {
     AfterCommit,
     /// Jobs were claimed and committed; none has started.
     Claimed,
+    /// Jobs that a start of this process inserted were handed over; none has started.
+    HandedOver,
     /// Ends were deferred because another transaction holds their rows.
     Deferred,
     /// A group of ends was isolated because it failed.

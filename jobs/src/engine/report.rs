@@ -20,28 +20,22 @@ pub(super) fn ends(ends: &[AttemptEnd], done: &Committed) {
                 );
             }
         } else if let Some(job) = done.failed.get(&at) {
-            failed(end, job, done);
+            failed(end, job);
         } else if matches!(end.kind, EndKind::Retry | EndKind::Lost) {
             retried(end);
         }
     }
 }
 
-fn failed(end: &AttemptEnd, job: &FailedJob, done: &Committed) {
+fn failed(end: &AttemptEnd, job: &FailedJob) {
     let label = end.label.as_deref();
-    let known = done.effects.failed.get(&end.id);
     let kind = job.kind.as_str();
     let (class, message) = &job.reason;
-    let run = known
-        .and_then(|known| known.run)
-        .or(label.and_then(|label| label.run));
-    let step = known
-        .and_then(|known| known.step.as_deref())
-        .or(label.and_then(|label| label.step.as_deref()));
-    let key = known
-        .and_then(|known| known.key.as_deref())
-        .or(job.key.as_deref());
-    if known.is_some_and(|known| known.is_optional) {
+    let run = job.run.or(label.and_then(|label| label.run));
+    let step = job.step.as_deref();
+    let step = step.or(label.and_then(|label| label.step.as_deref()));
+    let key = job.key.as_deref();
+    if job.is_optional {
         tracing::info!(
             job.id = end.id,
             job.kind = kind,

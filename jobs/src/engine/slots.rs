@@ -182,6 +182,13 @@ impl QueueSlots {
         })
     }
 
+    /// Reserves a free slot for a job of this priority that starts without queueing.
+    pub(super) fn reserve_one(&self, priority: i16) -> Option<OwnedSemaphorePermit> {
+        let min_priority = self.min_priority()?;
+        let reserve = || Arc::clone(&self.free).try_acquire_owned().ok();
+        (priority >= min_priority).then(reserve).flatten()
+    }
+
     /// Notes the answer to a claim. `last` is the priority and waiting time of the last claimed job if the
     /// claim was filled; `None` means that no further job waits.
     pub(crate) fn claimed(&self, last: Option<(i16, Duration)>) {

@@ -283,7 +283,7 @@ impl Committed {
         self.effects.queues.extend(effects.queues);
         self.effects.notifications.extend(effects.notifications);
         self.effects.stop.extend(effects.stop);
-        self.effects.failed.extend(effects.failed);
+        self.effects.after_commit.extend(effects.after_commit);
     }
 }
 

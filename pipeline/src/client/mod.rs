@@ -5,19 +5,21 @@ mod canonical;
 mod chain;
 mod control;
 mod events;
+mod hand_over;
 mod health;
 mod list;
 mod new_run;
-mod output;
+pub(crate) mod output;
 mod plan;
 mod prune;
 mod remembered;
+mod rows;
 mod run;
 mod send;
 mod start;
 mod state;
 mod wait;
-mod waiters;
+pub(crate) mod waiters;
 
 use std::sync::Arc;
 

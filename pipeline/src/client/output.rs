@@ -3,6 +3,7 @@
 use jobs::seams::Given;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
+use sqlx::PgExecutor;
 
 use super::Run;
 use crate::coordinator::shaped;
@@ -26,9 +27,7 @@ impl<O: DeserializeOwned> Run<O> {
     /// run; [`Error::Undecodable`] where what is stored is no `O`; [`Error::NoRun`]; when the database
     /// cannot be asked.
     pub async fn output(&self) -> Result<O> {
-        let rows = sqlx::query_file!("src/sql/run_output.sql", self.id())
-            .fetch_all(self.client().pool())
-            .await?;
+        let rows = read(self.client().pool(), &[self.id()], true).await?;
         let first = rows.first().ok_or(Error::NoRun(self.id()))?;
         let status: RunStatus = first.status.parse().map_err(sqlx::Error::from)?;
         if !status.is_ended() {
@@ -37,12 +36,81 @@ impl<O: DeserializeOwned> Run<O> {
                 status,
             });
         }
-        let shape = first.shape.as_deref().map(serde_json::from_str::<Shape>);
+        Returned(rows).decode(self.id())
+    }
+
+    /// Waits until the run has ended, and returns what it returned.
+    ///
+    /// Where a worker of this process ends the run, the result needs no further look at the database.
+    ///
+    /// ```no_run
+    /// # async fn example(client: pipeline::Client, video: pipeline::Pipeline<u64>) -> pipeline::Result<()> {
+    /// let size = client.start(video).await?.result().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`wait`](Run::wait) and [`output`](Self::output).
+    pub async fn result(&self) -> Result<O> {
+        match self.wait().ended().await?.returned {
+            Some(returned) => returned.decode(self.id()),
+            None => self.output().await,
+        }
+    }
+}
+
+/// A step whose output is part of what its run returned.
+#[derive(Clone)]
+pub(crate) struct OutputRow {
+    pub(crate) run: i64,
+    pub(crate) status: String,
+    shape: Option<String>,
+    step: Option<String>,
+    step_status: Option<String>,
+    output: Option<String>,
+    may_lack: Option<bool>,
+    /// Whether the output, or the graph, is too large to be read with those of other runs.
+    pub(crate) is_large: bool,
+}
+
+/// Reads what runs returned: at least one row for each run that exists, in the order of the runs. Without `all`,
+/// omits large outputs.
+pub(crate) async fn read(
+    executor: impl PgExecutor<'_>,
+    runs: &[i64],
+    all: bool,
+) -> Result<Vec<OutputRow>, sqlx::Error> {
+    sqlx::query_file_as!(OutputRow, "src/sql/run_outputs.sql", runs, all)
+        .fetch_all(executor)
+        .await
+}
+
+/// The rows of a run that has ended.
+#[derive(Clone)]
+pub(crate) struct Returned(pub(crate) Vec<OutputRow>);
+
+impl std::fmt::Debug for Returned {
+    /// Omits the data, which must not appear in logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Returned({} rows)", self.0.len())
+    }
+}
+
+impl Returned {
+    fn decode<T: DeserializeOwned>(self, run: i64) -> Result<T> {
+        let shape = self.0.first().and_then(|row| row.shape.as_deref());
+        let shape = shape.map(serde_json::from_str::<Shape>);
         let shape = shape.transpose().map_err(sqlx::Error::decode)?;
-        let rows: Vec<_> = rows.into_iter().filter(|row| row.step.is_some()).collect();
+        let rows: Vec<_> = self
+            .0
+            .into_iter()
+            .filter(|row| row.step.is_some())
+            .collect();
         let shape = shape.or_else(|| Shape::of(rows.len()));
         let sure = shape.iter().flat_map(Shape::sure);
-        let mut outputs = Outputs::new(self.id());
+        let mut outputs = Outputs::new(run);
         for (row, sure) in rows.into_iter().zip(sure) {
             let (Some(step), Some(status)) = (row.step, row.step_status) else {
                 continue;
@@ -50,7 +118,7 @@ impl<O: DeserializeOwned> Run<O> {
             let status = status.parse().map_err(sqlx::Error::from)?;
             // Where a step after it would have gone on without its value, so does the reader.
             if row.output.is_none() && (sure || row.may_lack != Some(true)) {
-                return Err(no_output(self.id(), step, status));
+                return Err(no_output(run, step, status));
             }
             outputs.push(step, row.output);
         }

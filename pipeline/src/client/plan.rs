@@ -8,6 +8,7 @@ use jobs::seams::Wanted;
 use sha2::{Digest as _, Sha256};
 
 use super::new_run::{NewRun, step_size};
+use super::rows::{Json, RunRow, StepRow};
 use crate::{Error, Result};
 
 /// The maximum number of steps in one statement with several runs. A single run may have more.
@@ -94,10 +95,11 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Returns whether the start is a single statement, which is atomic without a transaction.
-    pub(super) fn is_one_statement(&self) -> bool {
-        let groups = self.first.len() + self.rest.len();
-        groups == 1 && self.after.is_empty() && self.groups().all(|group| group.more.is_empty())
+    /// Returns the group of a start that is a single statement, which is atomic without a transaction.
+    pub(super) fn only_statement(&self) -> Option<&Group<'a>> {
+        let mut groups = self.groups();
+        let only = groups.next().filter(|group| group.more.is_empty())?;
+        (groups.next().is_none() && self.after.is_empty()).then_some(only)
     }
 
     pub(super) fn groups(&self) -> impl Iterator<Item = &Group<'a>> {
@@ -178,19 +180,15 @@ pub(super) struct Group<'a> {
     pub(super) graph: &'a crate::Graph,
     /// The positions of the runs in the call.
     pub(super) at: Vec<usize>,
-    pub(super) history: Vec<i16>,
-    pub(super) params: Vec<Option<&'a str>>,
-    pub(super) callbacks: Vec<Option<String>>,
-    pub(super) hashes: Vec<Option<Vec<u8>>>,
-    pub(super) keys: Vec<Option<&'a str>>,
-    pub(super) actors: Vec<Option<&'a str>>,
-    pub(super) tags: Vec<Option<String>>,
-    pub(super) rerun_of: Vec<Option<i64>>,
-    pub(super) pending: Vec<bool>,
-    pub(super) steps: Vec<Option<&'a str>>,
+    /// Whether the runs wait in a chain.
+    pub(super) is_chained: bool,
+    /// The runs without their ids and nonces, which [`rows`](Self::rows) fills in.
+    runs: Vec<RunRow<'a>>,
+    /// The params of the steps of the first statement, run after run.
+    steps: Vec<Option<&'a str>>,
     /// The remaining steps of a run that is too large for one statement: for each further statement, the number
     /// of its first step, and the params of its steps.
-    pub(super) more: Vec<(i32, Vec<Option<&'a str>>)>,
+    pub(super) more: Vec<(usize, Vec<Option<&'a str>>)>,
     size: usize,
 }
 
@@ -198,7 +196,7 @@ impl<'a> Group<'a> {
     fn of(
         stages: &'a [Vec<NewRun>],
         which: Range<usize>,
-        pending: bool,
+        is_chained: bool,
         chain: Option<&[u8]>,
         page: usize,
     ) -> Vec<Self> {
@@ -222,10 +220,10 @@ impl<'a> Group<'a> {
                         && group.size + run.size() <= page
                 };
                 match groups.last_mut().filter(has_room) {
-                    Some(group) => group.add(at, run, pending, chain),
+                    Some(group) => group.add(at, run, chain),
                     None => {
-                        let mut group = Self::new(run.pipeline.graph());
-                        group.add(at, run, pending, chain);
+                        let mut group = Self::new(run.pipeline.graph(), is_chained);
+                        group.add(at, run, chain);
                         groups.push(group);
                     }
                 }
@@ -259,51 +257,42 @@ impl<'a> Group<'a> {
         }
         let mut pages = pages.into_iter();
         self.steps = pages.next().map(|(_, steps)| steps).unwrap_or_default();
-        // A graph has at most 100,000 steps.
-        self.more = pages
-            .filter_map(|(no, steps)| Some((i32::try_from(no).ok()?, steps)))
-            .collect();
+        self.more = pages.collect();
     }
 
-    fn new(graph: &'a crate::Graph) -> Self {
+    fn new(graph: &'a crate::Graph, is_chained: bool) -> Self {
         Self {
             graph,
+            is_chained,
             at: Vec::new(),
-            history: Vec::new(),
-            params: Vec::new(),
-            callbacks: Vec::new(),
-            hashes: Vec::new(),
-            keys: Vec::new(),
-            actors: Vec::new(),
-            tags: Vec::new(),
-            rerun_of: Vec::new(),
-            pending: Vec::new(),
+            runs: Vec::new(),
             steps: Vec::new(),
             more: Vec::new(),
             size: 0,
         }
     }
 
-    fn add(&mut self, at: usize, run: &'a NewRun, pending: bool, chain: Option<&[u8]>) {
+    fn add(&mut self, at: usize, run: &'a NewRun, chain: Option<&[u8]>) {
         let pipeline = &run.pipeline;
         let callbacks = pipeline.callback_params();
         self.at.push(at);
         self.size += run.size();
-        self.history.push(run.history as i16);
-        self.params.push(pipeline.own_params());
-        self.callbacks
-            .push((!callbacks.is_empty()).then(|| format!("[{}]", callbacks.join(","))));
-        self.hashes.push(run.key.as_ref().map(|_| match chain {
-            Some(chain) => [run.params_hash(), chain.to_vec()].concat(),
-            None => run.params_hash(),
-        }));
-        self.keys.push(run.key.as_deref());
-        self.actors.push(run.actor.as_deref());
-        self.tags.push(
-            (!run.tags.is_empty()).then(|| serde_json::Value::from(run.tags.clone()).to_string()),
-        );
-        self.rerun_of.push(None);
-        self.pending.push(pending);
+        self.runs.push(RunRow {
+            id: 0,
+            nonce: 0,
+            rerun_of: None,
+            history: run.history as i16,
+            key: run.key.as_deref(),
+            params_hash: run.key.as_ref().map(|_| match chain {
+                Some(chain) => [run.params_hash(), chain.to_vec()].concat(),
+                None => run.params_hash(),
+            }),
+            actor: run.actor.as_deref(),
+            params: pipeline.own_params().map(Json::from),
+            callbacks: (!callbacks.is_empty())
+                .then(|| Json(format!("[{}]", callbacks.join(",")).into())),
+            tags: (!run.tags.is_empty()).then_some(run.tags.as_slice()),
+        });
         // Params are in the order of declaration; rows are in the order of the graph's step numbers.
         let declared = pipeline.params();
         self.steps.extend(
@@ -312,5 +301,39 @@ impl<'a> Group<'a> {
                 .nodes()
                 .map(|node| declared.get(node.declared()).and_then(Option::as_deref)),
         );
+    }
+
+    /// Returns the rows of the first statement, with these ids and nonces of all runs of the call.
+    pub(super) fn rows(&self, ids: &[i64], nonces: &[i64]) -> (Vec<RunRow<'a>>, Vec<StepRow<'a>>) {
+        let with_id = |(row, at): (&RunRow<'a>, &usize)| RunRow {
+            id: ids[*at],
+            nonce: nonces[*at],
+            ..row.clone()
+        };
+        let runs: Vec<_> = self.runs.iter().zip(&self.at).map(with_id).collect();
+        let mut steps = Vec::with_capacity(self.steps.len());
+        for (row, params) in runs.iter().zip(self.steps.chunks(self.graph.len().max(1))) {
+            steps.extend(self.step_rows(row.id, 0, params));
+        }
+        (runs, steps)
+    }
+
+    /// Returns the rows of consecutive steps of one run.
+    pub(super) fn step_rows<'b>(
+        &'b self,
+        run: i64,
+        from: usize,
+        params: &'b [Option<&'a str>],
+    ) -> impl Iterator<Item = StepRow<'a>> + 'b {
+        let nodes = self.graph.nodes().skip(from);
+        // A graph has at most 100,000 steps.
+        let number = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+        nodes.zip(params).map(move |(node, params)| StepRow {
+            run,
+            token: None,
+            no: number(node.no() as usize),
+            waits: number(node.upstream().len()),
+            params: params.map(Json::from),
+        })
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Remembered {
     graphs: Mutex<HashMap<Fingerprint, i64>>,
     /// The reserved run ids in descending order.
     ids: Mutex<Vec<i64>>,
+    /// The identity of the database that returned the last ids: `pipeline.database_v1`.
+    database: Mutex<Option<String>>,
 }
 
 impl Remembered {
@@ -38,6 +40,11 @@ impl Remembered {
             any.and_then(|any| graphs.remove(&any));
         }
         graphs.insert(fingerprint, id);
+    }
+
+    /// Returns the identity of the database when it was last asked for run ids.
+    pub(super) fn database(&self) -> Option<String> {
+        self.database.lock().clone()
     }
 
     /// Drops the reserved run ids. After a lost connection, or if another run had one of them, other runs may
@@ -59,10 +66,13 @@ impl Remembered {
         let mut block = count + RESERVED_IDS;
         while fresh.len() < count {
             let ids = i32::try_from(block).unwrap_or(i32::MAX);
-            let free = sqlx::query_file_scalar!("src/sql/take_run_ids.sql", ids)
+            let free = sqlx::query_file!("src/sql/take_run_ids.sql", ids)
                 .fetch_all(&mut *connection)
                 .await?;
-            fresh.extend(free);
+            if let Some(row) = free.first() {
+                *self.database.lock() = Some(row.database.clone());
+            }
+            fresh.extend(free.into_iter().map(|row| row.id));
             // Ids that runs already have are omitted: the sequence may be far behind, so take larger blocks.
             block = (block * 2).min(MAX_IDS_PER_STATEMENT.max(count));
         }

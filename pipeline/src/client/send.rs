@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use jobs::seams::Part;
 use jobs::sqlstate::ErrorClass;
-use sqlx::{PgConnection, PgPool};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, PgPool, Postgres};
 
 use super::control::request;
+use super::hand_over::{Offer, Statement};
 use super::plan::{Group, Plan};
+use super::rows::{RunRow, StepRow};
 use super::{Client, Run};
 use crate::coordinator::{Kept, store};
 use crate::{Error, Result};
@@ -25,12 +29,13 @@ pub(super) type Found = Vec<(i64, Option<bool>)>;
 /// the start by its nonces.
 pub(super) async fn on_pool(client: &Client, pool: &PgPool, plan: &Plan<'_>) -> Result<Found> {
     let mut ids = Vec::new();
+    // Dropped when the start is done: only then do the claims of lost answers exist for sure, or not at all.
+    let mut lost = Vec::new();
     let mut tries = 0;
     loop {
         // Returned to the pool before the pause: it may be the pool's only connection.
-        let mut connection = pool.acquire().await?;
-        let outcome = try_on(client, &mut connection, plan, &mut ids).await;
-        drop(connection);
+        let connection = pool.acquire().await?;
+        let outcome = try_on(client, connection, plan, &mut ids, &mut lost).await;
         match outcome {
             Err(Error::Database(error)) if is_passing(&error) => {
                 client.forget_ids_if_lost(&error);
@@ -48,17 +53,65 @@ pub(super) async fn on_pool(client: &Client, pool: &PgPool, plan: &Plan<'_>) -> 
 
 async fn try_on(
     client: &Client,
-    connection: &mut PgConnection,
+    mut connection: PoolConnection<Postgres>,
     plan: &Plan<'_>,
     ids: &mut Vec<i64>,
+    lost: &mut Vec<Offer>,
 ) -> Result<Found> {
     if ids.is_empty() {
-        *ids = client.remembered().take_ids(connection, plan.count).await?;
+        *ids = client
+            .remembered()
+            .take_ids(&mut connection, plan.count)
+            .await?;
     }
-    store_graphs(client, connection, plan).await?;
-    let mut part = Part::transaction(connection).await?;
-    let found = insert(client, part.connection(), plan, ids).await;
-    finish(part, found).await
+    store_graphs(client, &mut connection, plan).await?;
+    let Some(group) = plan.only_statement() else {
+        let mut part = Part::transaction(&mut connection).await?;
+        let found = insert(client, part.connection(), plan, ids).await;
+        return finish(part, found).await;
+    };
+    if lost.is_empty() {
+        let answer;
+        (connection, answer) = offer(client, connection, plan, group, ids, lost).await?;
+        if let Some(found) = answer? {
+            return Ok(found);
+        }
+    }
+    insert_alone(client, &mut connection, plan, group, ids).await
+}
+
+/// Sends a start that is a single statement, and hands its first steps over to a worker of this process. Returns
+/// `None` if nothing was sent, because no worker of this process takes them, or if nothing was written.
+async fn offer(
+    client: &Client,
+    connection: PoolConnection<Postgres>,
+    plan: &Plan<'_>,
+    group: &Group<'_>,
+    ids: &[i64],
+    lost: &mut Vec<Offer>,
+) -> Result<(PoolConnection<Postgres>, Result<Option<Found>>), sqlx::Error> {
+    let (Some(database), Some(graph)) = (
+        client.remembered().database(),
+        client.remembered().graph(&group.graph.fingerprint()),
+    ) else {
+        return Ok((connection, Ok(None)));
+    };
+    let (runs, mut steps) = group.rows(ids, &plan.nonces);
+    let Some(offer) = Offer::of(&database, group, &mut steps) else {
+        return Ok((connection, Ok(None)));
+    };
+    let statement = statement(group, graph, runs, steps, Some(offer.worker()));
+    let answer = offer.send(connection, statement).await?;
+    lost.extend(answer.lost);
+    let found = answer.row.map(|row| match Sent::from(row) {
+        Sent::Done(outcomes) => {
+            let mut found = vec![(0, None); ids.len()];
+            note(group, ids, outcomes.as_deref(), &mut found);
+            Some(found)
+        }
+        Sent::NoGraph | Sent::IdTaken => None,
+    });
+    Ok((answer.connection, found.map_err(Error::from)))
 }
 
 /// Sends a start on the caller's connection. If the start fails or the future is dropped, the caller's
@@ -71,8 +124,8 @@ pub(super) async fn on_connection(
     store_graphs_apart(client, plan).await;
     let outcome = async {
         let mut ids = client.remembered().take_ids(connection, plan.count).await?;
-        if plan.is_one_statement() && !plan.has_keys {
-            return insert(client, connection, plan, &mut ids).await;
+        if let (Some(group), false) = (plan.only_statement(), plan.has_keys) {
+            return insert_alone(client, connection, plan, group, &mut ids).await;
         }
         let mut part = Part::begin(connection).await?;
         let found = insert(client, part.connection(), plan, &mut ids).await;
@@ -140,6 +193,20 @@ async fn store_graphs_apart(client: &Client, plan: &Plan<'_>) {
     {
         tracing::debug!(%error, "graph could not be stored outside the caller's transaction; storing it inside");
     }
+}
+
+/// Inserts the runs of a start that is a single statement. The statement writes all of them or nothing, so it needs
+/// no transaction of its own.
+async fn insert_alone(
+    client: &Client,
+    connection: &mut PgConnection,
+    plan: &Plan<'_>,
+    group: &Group<'_>,
+    ids: &mut [i64],
+) -> Result<Found> {
+    let mut found = vec![(0, None); ids.len()];
+    insert_group(client, connection, plan, group, ids, &mut found).await?;
+    Ok(found)
 }
 
 async fn insert(
@@ -213,9 +280,28 @@ async fn find_chained(
     Ok(())
 }
 
+/// The answer of `pipeline.start_v1`.
+#[derive(Debug)]
+pub(super) struct StartRow {
+    result: String,
+    ids: Option<Vec<i64>>,
+    outcomes: Option<Vec<String>>,
+    pub(super) handed_over: bool,
+}
+
+impl StartRow {
+    /// Returns the id and the outcome of each run; `None` if all are new.
+    pub(super) fn found(&self) -> Option<impl Iterator<Item = (i64, &str)>> {
+        let (ids, outcomes) = (self.ids.as_ref()?, self.outcomes.as_ref()?);
+        Some(ids.iter().copied().zip(outcomes.iter().map(String::as_str)))
+    }
+}
+
 /// The result of a statement.
 enum Sent {
-    Done(Vec<Outcome>),
+    /// Every run exists now, or a key belongs to a run with other params and nothing was written. `None` if all runs
+    /// are new, with the ids that were sent.
+    Done(Option<Vec<Outcome>>),
     /// The graph does not exist: the transaction that stored it was rolled back, or the database was restored.
     NoGraph,
     /// Another run has one of the ids. Nothing was written.
@@ -227,6 +313,38 @@ struct Outcome {
     /// Whether this statement inserted the run.
     is_new: bool,
     found: Option<bool>,
+}
+
+impl From<StartRow> for Sent {
+    fn from(row: StartRow) -> Self {
+        let outcome = |(id, outcome): (i64, &str)| Outcome {
+            id,
+            is_new: outcome == "new",
+            found: match outcome {
+                "same" => Some(true),
+                "other" => Some(false),
+                _ => None,
+            },
+        };
+        match row.result.as_str() {
+            "no_graph" => Self::NoGraph,
+            "ids_taken" => Self::IdTaken,
+            _ => Self::Done(row.found().map(|found| found.map(outcome).collect())),
+        }
+    }
+}
+
+/// Notes the runs of a group.
+fn note(
+    group: &Group<'_>,
+    ids: &[i64],
+    outcomes: Option<&[Outcome]>,
+    found: &mut [(i64, Option<bool>)],
+) {
+    for (no, at) in group.at.iter().enumerate() {
+        let outcome = outcomes.and_then(|outcomes| outcomes.get(no));
+        found[*at] = outcome.map_or((ids[*at], None), |it| (it.id, it.found));
+    }
 }
 
 /// Inserts the runs of one group. Takes other ids if other runs have these, and stores the graph if it does not
@@ -242,13 +360,23 @@ async fn insert_group(
     let fingerprint = group.graph.fingerprint();
     let mut graph = client.remembered().graph(&fingerprint);
     let mut tries = 0;
-    let outcomes = loop {
+    loop {
         let sent = match graph {
-            Some(graph) => send(connection, plan, group, graph, ids).await?,
+            Some(graph) => {
+                let (runs, steps) = group.rows(ids, &plan.nonces);
+                let statement = statement(group, graph, runs, steps, None);
+                statement.fetch_one(&mut *connection).await?.into()
+            }
             None => Sent::NoGraph,
         };
         match sent {
-            Sent::Done(outcomes) => break outcomes,
+            Sent::Done(outcomes) => {
+                note(group, ids, outcomes.as_deref(), found);
+                if outcomes.is_some_and(|outcomes| !outcomes.iter().any(|it| it.is_new)) {
+                    return Ok(());
+                }
+                break;
+            }
             // The graph disappears each time after it was stored.
             Sent::NoGraph if tries > MAX_ID_RETRIES => return Err(sqlx::Error::RowNotFound.into()),
             Sent::NoGraph => {
@@ -269,71 +397,46 @@ async fn insert_group(
             }
         }
         tries += 1;
-    };
-    for (at, outcome) in group.at.iter().zip(&outcomes) {
-        found[*at] = (outcome.id, outcome.found);
     }
     // Only a group of one run has further statements.
-    if let [only] = outcomes.as_slice()
-        && only.is_new
-    {
-        for (from, steps) in &group.more {
-            let steps = steps as &[Option<&str>];
-            sqlx::query_file!("src/sql/start_steps.sql", only.id, from, steps as _)
-                .execute(&mut *connection)
-                .await?;
+    if let ([at], Some(graph)) = (group.at.as_slice(), graph) {
+        for (from, params) in &group.more {
+            let steps: Vec<StepRow<'_>> = group.step_rows(ids[*at], *from, params).collect();
+            sqlx::query_file!(
+                "src/sql/start_steps.sql",
+                graph,
+                group.is_chained,
+                steps as _
+            )
+            .fetch_one(&mut *connection)
+            .await?;
         }
     }
     Ok(())
 }
 
-async fn send(
-    connection: &mut PgConnection,
-    plan: &Plan<'_>,
+/// Returns the statement that starts the runs of a group, and hands the steps with a token over to a worker of this
+/// process: the worker's id, and the identity of its database.
+fn statement(
     group: &Group<'_>,
     graph: i64,
-    ids: &[i64],
-) -> Result<Sent, sqlx::Error> {
-    let ids: Vec<i64> = group.at.iter().map(|at| ids[*at]).collect();
-    let nonces: Vec<i64> = group.at.iter().map(|at| plan.nonces[*at]).collect();
+    runs: Vec<RunRow<'_>>,
+    steps: Vec<StepRow<'_>>,
+    worker: Option<(i64, &str)>,
+) -> Statement<impl FnMut(PgRow) -> Result<StartRow, sqlx::Error> + Send + 'static> {
     let fingerprint = group.graph.fingerprint();
-    let mut rows = sqlx::query_file!(
+    let (worker, database) = worker.unzip();
+    sqlx::query_file_as!(
+        StartRow,
         "src/sql/start.sql",
         graph,
         fingerprint.as_bytes(),
-        &ids,
-        &nonces,
-        &group.history,
-        &group.params as &[Option<&str>],
-        &group.callbacks as &[Option<String>],
-        &group.hashes as &[Option<Vec<u8>>],
-        &group.keys as &[Option<&str>],
-        &group.actors as &[Option<&str>],
-        &group.tags as &[Option<String>],
-        &group.rerun_of as &[Option<i64>],
-        &group.pending,
-        &group.steps as &[Option<&str>],
+        group.is_chained,
+        runs as _,
+        steps as _,
+        worker,
+        database,
     )
-    .fetch_all(connection)
-    .await?;
-    if rows.is_empty() {
-        return Ok(Sent::NoGraph);
-    }
-    if rows.iter().any(|row| row.outcome == "taken") {
-        return Ok(Sent::IdTaken);
-    }
-    rows.sort_unstable_by_key(|row| row.ord);
-    let outcome = |row: &str| match row {
-        "same" => Some(true),
-        "other" => Some(false),
-        _ => None,
-    };
-    let outcomes = rows.into_iter().map(|row| Outcome {
-        id: row.id,
-        is_new: row.outcome == "new",
-        found: outcome(&row.outcome),
-    });
-    Ok(Sent::Done(outcomes.collect()))
 }
 
 /// Starts a new run with the graph and the params of another run.
@@ -354,7 +457,7 @@ pub(super) async fn copy<O>(run: &Run<O>) -> Result<Run<O>> {
         };
         match outcome.await {
             Ok(None) => return Err(Error::NoRun(run.id())),
-            Ok(Some(row)) if row.outcome != "taken" => {
+            Ok(Some(row)) if row.result == "started" => {
                 return Ok(Run::new(client.clone(), row.id, true));
             }
             Ok(Some(_)) if tries == MAX_ID_RETRIES => return Err(Error::IdsTaken { tries }),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
+use super::output::Returned;
 use super::{Client, Run};
 use crate::{Error, Result, RunStatus};
 
@@ -50,6 +51,12 @@ impl<O> Run<O> {
     }
 }
 
+/// The end of a run that exists.
+pub(super) struct Ended {
+    status: RunStatus,
+    pub(super) returned: Option<Returned>,
+}
+
 impl Wait {
     /// Waits no longer than this: then it is [`Error::Timeout`], which says where the run stands if the
     /// database says so at once.
@@ -58,20 +65,23 @@ impl Wait {
         self
     }
 
-    async fn ended(&self) -> Result<RunStatus> {
+    pub(super) async fn ended(&self) -> Result<Ended> {
+        let shared = &self.client.shared;
         loop {
-            let mut place = self
-                .client
-                .shared
-                .waiters
-                .join(self.client.pool(), self.run);
+            let database = shared.remembered.database();
+            let mut place = shared.waiters.join(self.client.pool(), database, self.run);
             match place.told().await {
-                Ok(told) => return told.ok_or(Error::NoRun(self.run)),
+                Ok(told) => {
+                    let status = told.status.ok_or(Error::NoRun(self.run))?;
+                    let returned = told.returned;
+                    return Ok(Ended { status, returned });
+                }
                 // Nobody listens any more. If that is because the database refuses, it says so here.
                 Err(_) => {
                     let status = self.client.status(self.run).await?;
                     if status.is_ended() {
-                        return Ok(status);
+                        let returned = None;
+                        return Ok(Ended { status, returned });
                     }
                 }
             }
@@ -80,7 +90,7 @@ impl Wait {
 
     async fn ended_in_time(&self, limit: Duration) -> Result<RunStatus> {
         match tokio::time::timeout(limit, self.ended()).await {
-            Ok(ended) => ended,
+            Ok(ended) => Ok(ended?.status),
             Err(_) => match tokio::time::timeout(GLANCE, self.client.status(self.run)).await {
                 Ok(Ok(status)) if status.is_ended() => Ok(status),
                 Ok(Err(error @ Error::NoRun(_))) => Err(error),
@@ -102,7 +112,7 @@ impl IntoFuture for Wait {
         Box::pin(async move {
             match self.limit {
                 Some(limit) => self.ended_in_time(limit).await,
-                None => self.ended().await,
+                None => Ok(self.ended().await?.status),
             }
         })
     }

@@ -4,7 +4,7 @@
 //! two. Notifications make it quick; a look at all runs that are waited for, each second, makes it sure.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,6 +13,7 @@ use sqlx::{PgExecutor, PgPool};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::MissedTickBehavior;
 
+use super::output::Returned;
 use super::send::is_passing;
 use crate::RunStatus;
 use crate::coordinator::CHANNEL;
@@ -27,8 +28,42 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// To plan a look costs more than to look.
 const PLANS: &str = "set plan_cache_mode to force_generic_plan; set jit to off";
 
-/// How the run ended; `None` where there is no such run.
-type Told = Option<RunStatus>;
+/// The waiters of all clients of this process, which workers of this process tell directly.
+static OF_PROCESS: Mutex<Vec<Weak<Waiters>>> = Mutex::new(Vec::new());
+
+/// The end of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    /// How the run ended; `None` if the run does not exist.
+    pub(crate) status: Option<RunStatus>,
+    /// What the run returned, if a worker of this process said so.
+    pub(crate) returned: Option<Returned>,
+}
+
+/// Returns those of these runs for which a client of this process waits, at most `limit` of them.
+pub(crate) fn waited_for(runs: &[i64], limit: usize) -> Vec<i64> {
+    let all = of_process();
+    let waits = |run: &i64| all.iter().any(|it| it.state.lock().is_waited_for(*run));
+    if all.iter().all(|it| it.state.lock().waiting.is_empty()) {
+        return Vec::new();
+    }
+    runs.iter().copied().filter(waits).take(limit).collect()
+}
+
+/// Tells the clients of this process that wait in this database about ended runs.
+pub(crate) fn tell(database: &str, ended: Vec<(i64, Told)>) {
+    let here = |it: &Arc<Waiters>| it.database.lock().as_deref() == Some(database);
+    for waiters in of_process().iter().filter(|it| here(it)) {
+        let mut state = waiters.state.lock();
+        for (run, told) in &ended {
+            state.tell(*run, told);
+        }
+    }
+}
+
+fn of_process() -> Vec<Arc<Waiters>> {
+    OF_PROCESS.lock().iter().filter_map(Weak::upgrade).collect()
+}
 
 /// Those of one client and its clones.
 #[derive(Debug, Default)]
@@ -36,6 +71,8 @@ pub(crate) struct Waiters {
     state: Mutex<State>,
     /// Somebody has come to wait.
     came: Notify,
+    /// The identity of the database, once it is known: `pipeline.database_v1`.
+    database: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -57,12 +94,12 @@ impl State {
             .is_some()
     }
 
-    fn tell(&mut self, run: i64, told: Told) {
+    fn tell(&mut self, run: i64, told: &Told) {
         while let Some((key, _)) = self.waiting.range((run, 0)..=(run, u64::MAX)).next() {
             let key = *key;
             if let Some(waiter) = self.waiting.remove(&key) {
                 // One that has gone meanwhile need not know.
-                let _ = waiter.send(told);
+                let _ = waiter.send(told.clone());
             }
         }
     }
@@ -90,7 +127,15 @@ impl Drop for Place {
 
 impl Waiters {
     /// Waits for a run from here on.
-    pub(crate) fn join(self: &Arc<Self>, pool: &PgPool, run: i64) -> Place {
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        pool: &PgPool,
+        database: Option<String>,
+        run: i64,
+    ) -> Place {
+        if database.is_some() {
+            *self.database.lock() = database;
+        }
         let (tell, told) = oneshot::channel();
         let mut state = self.state.lock();
         state.count += 1;
@@ -100,6 +145,7 @@ impl Waiters {
         let is_first = !std::mem::replace(&mut state.served, true);
         drop(state);
         if is_first {
+            self.join_process();
             let service = Service {
                 waiters: self.clone(),
                 ended: false,
@@ -112,6 +158,15 @@ impl Waiters {
             waiters: self.clone(),
             key,
             told,
+        }
+    }
+
+    /// Lets the workers of this process find these waiters.
+    fn join_process(self: &Arc<Self>) {
+        let mut all = OF_PROCESS.lock();
+        all.retain(|other| other.strong_count() > 0);
+        if !all.iter().any(|other| other.as_ptr() == Arc::as_ptr(self)) {
+            all.push(Arc::downgrade(self));
         }
     }
 
@@ -146,7 +201,8 @@ impl Waiters {
             .map_err(|elapsed| std::io::Error::new(std::io::ErrorKind::TimedOut, elapsed))??;
         for row in rows {
             let status = row.status.as_deref().map(str::parse).transpose()?;
-            self.state.lock().tell(row.id, status);
+            let returned = None;
+            self.state.lock().tell(row.id, &Told { status, returned });
         }
         Ok(())
     }
@@ -217,6 +273,10 @@ impl Service {
         let mut listener = PgListener::connect_with(own).await?;
         listener.eager_reconnect(false);
         listener.listen(CHANNEL).await?;
+        let database = sqlx::query_scalar!("select pipeline.database_v1()")
+            .fetch_one(&mut listener)
+            .await?;
+        *self.waiters.database.lock() = database;
         *wait = FIRST_WAIT;
         // The first look comes at once: runs may have ended before we listened.
         let mut poll = tokio::time::interval(POLL);

@@ -7,6 +7,7 @@
 
 mod errands;
 mod input;
+mod local_waiters;
 mod reconcile;
 mod rows;
 mod store;
@@ -15,8 +16,8 @@ use std::collections::HashMap;
 
 use futures_util::future::BoxFuture;
 use jobs::seams::{
-    AttemptEnd, ClaimHook, Claimed, EndHook, EndRow, EndSettings, Ended, FailedJob, FailedRow,
-    FailureLabel, Notification, SlotOffer, positions,
+    AttemptEnd, ClaimHook, Claimed, EndHook, EndRow, EndSettings, Ended, FailedRow, Notification,
+    SlotOffer, positions,
 };
 use sqlx::PgConnection;
 
@@ -24,7 +25,7 @@ pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up_chains};
 pub(crate) use input::{InputLimits, shaped};
 pub(crate) use reconcile::{EVERY, Reconciler};
 use rows::{EndedRunRow, OfferRow, StartedRow};
-pub(crate) use store::{Kept, kind_name, store};
+pub(crate) use store::{Kept, kind_name, options_json, store};
 
 /// The channel that announces ended runs.
 pub(crate) const CHANNEL: &str = "pipeline_runs";
@@ -32,8 +33,7 @@ pub(crate) const CHANNEL: &str = "pipeline_runs";
 const IDS_PER_NOTIFICATION: usize = 350;
 
 /// Returns the id of a step's job, which is also the id of its batch.
-#[cfg(test)]
-fn step_id(run: i64, no: u32) -> i64 {
+pub(crate) fn step_id(run: i64, no: u32) -> i64 {
     (run << 18) + 2 * i64::from(no)
 }
 
@@ -124,40 +124,20 @@ impl EndHook for Coordinator {
                 .map(FailedRow::into_parts)
                 .collect();
             ended.effects.queues = row.queues.unwrap_or_default();
-            let over: Vec<i64> = row.over.into_iter().flatten().map(|run| run.id).collect();
-            ended.effects.notifications = news(&over);
+            let over = row.over.unwrap_or_default();
+            let ids: Vec<i64> = over.iter().map(|run| run.id).collect();
+            ended.effects.notifications = news(&ids);
             let started = row.started.into_iter().flatten();
             ended.effects.started = started
                 .map(|step| step.into_claimed(ends, self.limits))
                 .collect();
-            ended.effects.failed = failure_labels(connection, ends, &ended.failed).await;
+            ended
+                .effects
+                .after_commit
+                .extend(local_waiters::ended(over));
             Ok(ended)
         })
     }
-}
-
-/// Returns the names, for log lines, of the steps that have failed for good. Without an answer, the log lines
-/// have fewer names.
-async fn failure_labels(
-    connection: &mut PgConnection,
-    ends: &[&AttemptEnd],
-    failed: &[(usize, FailedJob)],
-) -> HashMap<i64, FailureLabel> {
-    let failed = failed.iter().filter_map(|(at, _)| ends.get(*at));
-    let ids: Vec<i64> = failed.map(|end| end.job()).collect();
-    if ids.is_empty() {
-        return HashMap::new();
-    }
-    let rows = sqlx::query_file!("src/sql/failure_labels.sql", &ids)
-        .fetch_all(connection)
-        .await
-        .unwrap_or_default();
-    let mut labels = HashMap::new();
-    for row in rows {
-        let label = FailureLabel::of_step(row.run, row.step, row.key, row.is_optional);
-        labels.insert(row.job, label);
-    }
-    labels
 }
 
 /// Undoes claims in the transaction that made them, because the inputs exceed [`InputLimits::together`] now.

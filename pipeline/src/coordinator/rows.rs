@@ -41,7 +41,7 @@ impl<'a> OfferRow<'a> {
 #[sqlx(type_name = "pipeline.ended_run", no_pg_array)]
 pub(super) struct EndedRunRow {
     pub(super) id: i64,
-    status: String,
+    pub(super) status: String,
 }
 
 impl PgHasArrayType for EndedRunRow {

@@ -173,6 +173,12 @@ fn json(rows: &impl Serialize) -> String {
     serde_json::to_string(rows).unwrap_or_default()
 }
 
+/// Returns the options of a step's job, in the format that workers read from the queue.
+pub(crate) fn options_json(node: Node<'_>) -> Option<String> {
+    let version = node.job().map(|(_, version)| version);
+    Some(json(&OptionsRow::of(node.options()?, version)))
+}
+
 fn row<'g>(graph: &'g Graph, node: Node<'g>) -> NodeRow<'g> {
     let options = node.options();
     let (job, version) = node.job().unzip();

@@ -1,3 +1,3 @@
-select ord as "ord!", id as "id!", outcome as "outcome!"
-from pipeline.start_v1($1, $2, $3, $4, $5, $6::text[]::json[], $7::text[]::json[], $8, $9, $10,
-                       $11::text[]::json[], $12, $13, $14::text[]::json[])
+select result::text as "result!", ids, outcomes::text[] as "outcomes?: Vec<String>",
+       handed_over as "handed_over!"
+from pipeline.start_v1($1, $2, $3, $4, $5, $6, $7)

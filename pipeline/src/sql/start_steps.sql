@@ -1,1 +1,1 @@
-select pipeline.start_steps_v1($1, $2, $3::text[]::json[])
+select pipeline.insert_steps_v1($1, $2, $3, null, null)

@@ -1,8 +1,8 @@
 //! A way to the database on which an answer can get lost.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -19,7 +19,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(crate) struct Proxy {
     folder: TempDir,
     options: PgConnectOptions,
-    lose: Arc<AtomicBool>,
+    lose: Arc<Mutex<Option<&'static str>>>,
     is_open: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -29,7 +29,7 @@ impl Proxy {
         let folder = tempfile::tempdir().unwrap();
         let options = (*db.pool().connect_options()).clone();
         let door = UnixListener::bind(socket(folder.path(), &options)).unwrap();
-        let lose = Arc::<AtomicBool>::default();
+        let lose = Arc::<Mutex<Option<&'static str>>>::default();
         let (is_open, mut opened) = watch::channel(true);
         let task = tokio::spawn({
             let (options, lose) = (options.clone(), lose.clone());
@@ -60,7 +60,12 @@ impl Proxy {
 
     /// The next commit is carried out, but whoever asked for it never hears of it.
     pub(crate) fn lose_the_next_answer_to_a_commit(&self) {
-        self.lose.store(true, Ordering::Release);
+        self.lose_the_next_answer_to("COMMIT");
+    }
+
+    /// The next message that contains this text is carried out, but whoever sent it never hears of it.
+    pub(crate) fn lose_the_next_answer_to(&self, text: &'static str) {
+        *self.lose.lock().unwrap() = Some(text);
     }
 
     /// New connections wait from now on.
@@ -74,7 +79,7 @@ impl Proxy {
     }
 
     pub(crate) fn has_lost_it(&self) -> bool {
-        !self.lose.load(Ordering::Acquire)
+        self.lose.lock().unwrap().is_none()
     }
 }
 
@@ -98,7 +103,11 @@ async fn server(options: &PgConnectOptions) -> Box<dyn Stream> {
     }
 }
 
-async fn carry(client: UnixStream, server: Box<dyn Stream>, lose: Arc<AtomicBool>) {
+async fn carry(
+    client: UnixStream,
+    server: Box<dyn Stream>,
+    lose: Arc<Mutex<Option<&'static str>>>,
+) {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_server, mut to_server) = split(server);
     let deaf = AtomicBool::new(false);
@@ -106,7 +115,13 @@ async fn carry(client: UnixStream, server: Box<dyn Stream>, lose: Arc<AtomicBool
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
             let said = &buffer[..length];
-            if said.windows(6).any(|w| w == b"COMMIT") && lose.swap(false, Ordering::AcqRel) {
+            let contains = |text: &&str| said.windows(text.len()).any(|it| it == text.as_bytes());
+            if lose
+                .lock()
+                .unwrap()
+                .take_if(|text| contains(text))
+                .is_some()
+            {
                 deaf.store(true, Ordering::Release);
             }
             if to_server.write_all(said).await.is_err() {

@@ -232,8 +232,8 @@ async fn ids_taken_ahead_are_dropped_with_a_lost_connection() {
         let pool = proxy.pool();
         let client = Client::new(pool.clone());
         let run = client.start(says("video", "x")).await.unwrap();
-        let lost = client.start(says("video", "x"));
-        proxy.lose_the_next_answer_to_a_commit();
+        let lost = client.start(says("video", "lost"));
+        proxy.lose_the_next_answer_to("lost");
         let lost = lost.await.unwrap();
         assert!(proxy.has_lost_it() && lost.is_fresh());
         // The connection was lost, and with it the ids that were taken ahead.

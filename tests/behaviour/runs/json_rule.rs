@@ -241,10 +241,10 @@ async fn the_server_refuses_callbacks_that_it_could_not_enqueue() {
         client.start(fine.unwrap()).await.unwrap();
         let start = sqlx::query(
             r#"select * from pipeline.graphs g cross join lateral pipeline.start_v1(
-                   g.id, g.fingerprint, array[1000::bigint], array[1::bigint], array[2::smallint],
-                   array[null::json], array['[{"payload":"\ud83d"}]'::json], array[null::bytea],
-                   array[null::text], array[null::text], array[null::json], array[null::bigint],
-                   array[false], array['"x"'::json])"#,
+                   g.id, g.fingerprint, false,
+                   array[(1000, 1, null, 2, null, null, null, null, '[{"payload":"\ud83d"}]', null)
+                         ::pipeline.new_run],
+                   array[(1000, null, 0, 0, '"x"')::pipeline.new_step], null, null)"#,
         );
         let error = start.execute(db.pool()).await.unwrap_err();
         let code = error.as_database_error().and_then(|error| error.code());

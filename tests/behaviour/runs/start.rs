@@ -248,13 +248,13 @@ async fn a_start_whose_answer_is_lost_is_not_done_twice() {
         let client = Client::new(pool.clone());
         client.start(says("video", "x")).await.unwrap();
         for key in [None, Some("k")] {
-            let new = NewRun::new(says("video", "x"));
+            let new = NewRun::new(says("video", "lost"));
             let new = match key {
                 Some(key) => new.key(key),
                 None => new,
             };
             let before = count(&client).await;
-            proxy.lose_the_next_answer_to_a_commit();
+            proxy.lose_the_next_answer_to("lost");
             let run = client.start(new).await.unwrap();
             assert!(proxy.has_lost_it() && run.is_fresh(), "{key:?}");
             assert_eq!(count(&client).await, before + 1);

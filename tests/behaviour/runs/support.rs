@@ -169,6 +169,10 @@ impl Running {
         }
     }
 
+    pub(crate) fn ask_to_stop(&self) {
+        self.stop.cancel();
+    }
+
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap().unwrap();

@@ -1,0 +1,108 @@
+//! A client that waits in the process of the worker is told directly how a run ended, and what it returned.
+
+use pipeline::{Client, Error, Pipeline, RunStatus};
+use sqlx::postgres::PgPoolOptions;
+use tests::with_database;
+
+use super::start::says;
+use super::support::{Running, What, act, eventually};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_needs_no_connection_of_the_clients_pool() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        let options = (*db.pool().connect_options()).clone();
+        let pool = PgPoolOptions::new().max_connections(1);
+        let pool = pool.connect_lazy_with(options);
+        let client = Client::new(pool.clone());
+        let chain = Pipeline::configure("chain", |p| {
+            let first = p.step("a", act("a"));
+            let last = p.following(&first).step("b", act("b"));
+            (first, last)
+        });
+        it.script.tell("b", What::Wait);
+        let run = client.start(chain.unwrap()).await.unwrap();
+        it.script.says("b").await;
+        let only = pool.acquire().await.unwrap();
+        let result = tokio::spawn({
+            let run = run.clone();
+            async move { run.result().await }
+        });
+        // The client waits once its listener is there.
+        eventually("the client listens", async || {
+            let listens: bool = sqlx::query_scalar(
+                "select exists (select from pg_stat_activity where datname = current_database()
+                                and application_name = 'pipeline' and state = 'idle')",
+            )
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
+            listens.then_some(())
+        })
+        .await;
+        it.script.let_through("b");
+        let result = result.await.unwrap().unwrap();
+        assert_eq!(result, ("a".to_owned(), "b".to_owned()));
+        drop(only);
+        assert_eq!(run.result().await.unwrap(), result, "asked again");
+        assert_eq!(run.output().await.unwrap(), result);
+        it.stop().await;
+        pool.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_is_large_or_missing_is_what_the_output_is() {
+    with_database(async |db| {
+        let it = Running::start(db);
+        let large = "x".repeat(100_000);
+        let run = it.client.start(says("large", &large)).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), large);
+        it.script.tell("f", What::Fail);
+        let run = it.client.start(says("fails", "f")).await.unwrap();
+        let error = run.result().await.unwrap_err();
+        assert!(matches!(error, Error::NoOutput { .. }), "{error}");
+        let error = it.client.run(1 << 40).result().await.unwrap_err();
+        assert!(matches!(error, Error::NoRun(_)), "{error}");
+        it.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_hears_nothing_of_the_same_run_in_another_database() {
+    with_database(async |one| {
+        with_database(async |two| {
+            let it = Running::start(one);
+            it.script.tell("x", What::Wait);
+            let here = it.client.start(says("video", "x")).await.unwrap();
+            let client = Client::new(two.pool().clone());
+            let there = loop {
+                let there = client.start(says("video", "x")).await.unwrap();
+                if there.id() >= here.id() {
+                    break there;
+                }
+            };
+            assert_eq!(there.id(), here.id(), "both databases are new");
+            let waiter = tokio::spawn({
+                let there = there.clone();
+                async move { there.wait().await }
+            });
+            let mine = tokio::spawn({
+                let here = here.clone();
+                async move { here.wait().await }
+            });
+            it.script.says("x").await;
+            it.script.let_through("x");
+            assert_eq!(mine.await.unwrap().unwrap(), RunStatus::Succeeded);
+            there.cancel().await.unwrap();
+            let worker = Running::start(two);
+            assert_eq!(waiter.await.unwrap().unwrap(), RunStatus::Cancelled);
+            worker.stop().await;
+            it.stop().await;
+        })
+        .await;
+    })
+    .await;
+}
