@@ -611,8 +611,6 @@ create function pipeline.enqueue_steps_v1(
 language plpgsql as $$
 declare
     v_now timestamptz := pipeline.now();
-    v_paused text[] := coalesce((select array_agg(q.name) from pipeline.queues q
-                                 where q.paused_at is not null), '{}');
 begin
     with placed as materialized (
         select p.*, pipeline.step_id(p.run, p.no) as id,
@@ -628,8 +626,9 @@ begin
                    or right(o.pattern, 1) = '*' and starts_with(e.queue, left(o.pattern, -1))
                 order by e.queue = o.pattern desc, length(o.pattern) desc
                 limit 1
-            ) as offer on e.delay_ms = 0 and e.priority >= offer.min_priority
-                      and e.job = any (p_kinds) and e.queue <> all (v_paused)
+            ) as offer on e.delay_ms = 0 and e.priority >= offer.min_priority and e.job = any (p_kinds)
+                      and not exists (select from pipeline.queues q
+                                      where q.name = e.queue and q.paused_at is not null)
         ) as p
     ), enqueued as (
         insert into pipeline.jobs (id, status, token, attempt, worker, claimed_at, lease_until, run_at,
@@ -692,6 +691,7 @@ declare
     v_now timestamptz := pipeline.now();
     v_over pipeline.ended_run[];
     v_history smallint;         -- the most that one of these runs keeps
+    v_runs bigint;
 begin
     with counted as (
         select e.run, count(e.no)::integer as ended, coalesce(bool_or(e.is_halting), false) as is_halting,
@@ -717,10 +717,21 @@ begin
         where r.ctid = b.row
         returning r.id, r.status, r.live, r.history
     )
-    select array_agg(row(m.id, m.status::text)::pipeline.ended_run) filter (where m.live = 0), max(m.history)
-    into v_over, v_history from moved m;
+    select array_agg(row(m.id, m.status::text)::pipeline.ended_run) filter (where m.live = 0),
+           max(m.history), count(*)
+    into v_over, v_history, v_runs from moved m;
 
-    if v_history >= 2 then
+    if v_history >= 2 and v_runs = cardinality(p_ended) then
+        -- One event for each run: it is the last one, or the last before that of the run's end.
+        insert into pipeline.events (run, no, at, step, attempt, status)
+        select e.run, r.events - (r.ended_at is not null)::integer, v_now, e.no, e.attempt, e.status::text
+        from unnest(p_ended) as e
+        cross join lateral (
+            select r.events, r.ended_at from pipeline.runs r
+            where r.id = e.run and r.history >= 2 offset 0
+        ) as r
+        where e.no is not null;
+    elsif v_history >= 2 then
         insert into pipeline.events (run, no, at, step, attempt, status)
         select e.run, r.events - (r.ended_at is not null)::integer - e.after, v_now, e.no, e.attempt,
                e.status::text

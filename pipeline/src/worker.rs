@@ -165,6 +165,7 @@ impl Worker {
             .clamp(Duration::from_millis(1), limits::LONGEST);
         let coordinator = Arc::new(Coordinator {
             limits: self.input_limits,
+            tell: crate::client::local_waiters::ended,
         });
         self.jobs
             .end_hook(coordinator.clone())

@@ -8,8 +8,9 @@ mod events;
 mod hand_over;
 mod health;
 mod list;
+pub(crate) mod local_waiters;
 mod new_run;
-pub(crate) mod output;
+mod output;
 mod plan;
 mod prune;
 mod remembered;
@@ -19,7 +20,7 @@ mod send;
 mod start;
 mod state;
 mod wait;
-pub(crate) mod waiters;
+mod waiters;
 
 use std::sync::Arc;
 

@@ -7,7 +7,6 @@
 
 mod errands;
 mod input;
-mod local_waiters;
 mod reconcile;
 mod rows;
 mod store;
@@ -16,15 +15,16 @@ use std::collections::HashMap;
 
 use futures_util::future::BoxFuture;
 use jobs::seams::{
-    AttemptEnd, ClaimHook, Claimed, EndHook, EndRow, EndSettings, Ended, FailedRow, Notification,
-    SlotOffer, positions,
+    AfterCommit, AttemptEnd, ClaimHook, Claimed, EndHook, EndRow, EndSettings, Ended, FailedRow,
+    Notification, SlotOffer, positions,
 };
 use sqlx::PgConnection;
 
 pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up_chains};
 pub(crate) use input::{InputLimits, shaped};
 pub(crate) use reconcile::{EVERY, Reconciler};
-use rows::{EndedRunRow, OfferRow, StartedRow};
+pub(crate) use rows::EndedRunRow;
+use rows::{OfferRow, StartedRow};
 pub(crate) use store::{Kept, kind_name, options_json, store};
 
 /// The channel that announces ended runs.
@@ -70,9 +70,11 @@ macro_rules! given {
 }
 
 /// Advances runs when attempts of their steps end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Coordinator {
     pub(crate) limits: InputLimits,
+    /// Returns the call that tells the clients of this process about ended runs.
+    pub(crate) tell: fn(Vec<EndedRunRow>) -> Option<AfterCommit>,
 }
 
 impl EndHook for Coordinator {
@@ -131,10 +133,7 @@ impl EndHook for Coordinator {
             ended.effects.started = started
                 .map(|step| step.into_claimed(ends, self.limits))
                 .collect();
-            ended
-                .effects
-                .after_commit
-                .extend(local_waiters::ended(over));
+            ended.effects.after_commit.extend((self.tell)(over));
             Ok(ended)
         })
     }

@@ -39,9 +39,9 @@ impl<'a> OfferRow<'a> {
 /// A run that has ended: `pipeline.ended_run`.
 #[derive(Debug, sqlx::Type)]
 #[sqlx(type_name = "pipeline.ended_run", no_pg_array)]
-pub(super) struct EndedRunRow {
-    pub(super) id: i64,
-    pub(super) status: String,
+pub(crate) struct EndedRunRow {
+    pub(crate) id: i64,
+    pub(crate) status: String,
 }
 
 impl PgHasArrayType for EndedRunRow {

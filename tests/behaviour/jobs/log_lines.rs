@@ -148,7 +148,9 @@ async fn a_worker_says_that_it_has_stopped_after_its_last_end_is_written() {
         worker.stop().await;
         let log = Captured::so_far();
         let stopped = log.find("worker stopped").expect("it says so");
-        let last_end = log.rfind("pipeline.end_v1(").expect("an end was written");
+        let last_end = log
+            .rfind("pipeline.end_jobs_v1(")
+            .expect("an end was written");
         assert!(last_end < stopped, "{log}");
         assert!(log[stopped..].find("update pipeline.workers").is_none());
     })

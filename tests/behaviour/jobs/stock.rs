@@ -25,8 +25,10 @@ use crate::processes::Staying;
 /// A second worker's attempt, on a row that the first still believes to be its own.
 const TAKE_OVER: &str = "
     update pipeline.jobs set lease_until = pipeline.now() - interval '1 s' where status = 'running';
-    select pipeline.end_v1(array[id], array[token], array[7::smallint], array[0::bigint],
-                           array[null::text], array[null::text], true, 0)
+    select pipeline.end_jobs_v1(
+        array[row(id, token, 'lease_lost', attempt, null, 0, null, null, null, 0)::pipeline.attempt_end],
+        true, 0
+    )
     from pipeline.jobs where status = 'running';";
 
 #[tokio::test]

@@ -40,10 +40,16 @@ async fn the_most_specific_pattern_takes_a_queue_and_a_full_one_does_not_spill()
             let mut tx = db.pool().begin().await.unwrap();
             let clear = sqlx::query("delete from pipeline.jobs");
             clear.execute(&mut *tx).await.unwrap();
-            let started: Option<Vec<i64>> = sqlx::query_scalar(
-                "select e.started from pipeline.runs r
+            let is_started: bool = sqlx::query_scalar(
+                "select e.started is not null from pipeline.runs r
+                 join pipeline.nodes n on n.graph = r.graph
                  cross join lateral pipeline.enqueue_steps_v1(
-                     array[r.id], '{0}', array[r.graph], 1, $2, $3, $4, '{act}') as e
+                     array[row(r.id, n.no, null, null, null, n.job, n.queue, n.priority, n.attempts,
+                               n.lease_ms, n.delay_ms, n.key, n.options, n.input)::pipeline.released_step],
+                     1,
+                     array(select row(o.pattern, o.free, o.floor)::pipeline.slot_offer
+                           from unnest($2::text[], $3::integer[], $4::smallint[]) as o (pattern, free, floor)),
+                     '{act}') as e
                  where r.id = $1",
             )
             .bind(run.id())
@@ -53,7 +59,7 @@ async fn the_most_specific_pattern_takes_a_queue_and_a_full_one_does_not_spill()
             .fetch_one(&mut *tx)
             .await
             .unwrap();
-            assert_eq!(started.is_some(), here, "{patterns:?} {free:?} {floors:?}");
+            assert_eq!(is_started, here, "{patterns:?} {free:?} {floors:?}");
             tx.rollback().await.unwrap();
         }
     })

@@ -5,17 +5,16 @@
 
 use jobs::seams::AfterCommit;
 
-use super::rows::EndedRunRow;
-
-use crate::client::output::{OutputRow, Returned, read};
-use crate::client::waiters::{self, Told};
+use super::output::{OutputRow, Returned, read};
+use super::waiters::{self, Told};
+use crate::coordinator::EndedRunRow;
 
 /// The maximum number of runs that one transaction tells about directly. Waiters of further runs are notified.
 const MAX_RUNS: usize = 200;
 
 /// Returns the call that tells the waiters of this process about runs that end in this transaction. If the outputs
 /// cannot be read, only the statuses are told.
-pub(super) fn ended(mut runs: Vec<EndedRunRow>) -> Option<AfterCommit> {
+pub(crate) fn ended(mut runs: Vec<EndedRunRow>) -> Option<AfterCommit> {
     let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
     let waited_for = waiters::waited_for(&ids, MAX_RUNS);
     if waited_for.is_empty() {
