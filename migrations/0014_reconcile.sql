@@ -195,7 +195,14 @@ begin
                 perform pg_notify('pipeline_requests', '');
             else
                 v_said := format('run %s: %s and has %s; set right', p_run, v_found.detail, v_found.fact);
-                update pipeline.runs r set live = v_found.fact where r.id = p_run;
+                update pipeline.runs r
+                set live = v_found.fact,
+                    is_failed = exists (
+                        select from pipeline.steps s
+                        join pipeline.nodes n on n.graph = r.graph and n.no = s.no and not n.optional
+                        where s.run = r.id and s.status = 'failed'
+                    )
+                where r.id = p_run;
         end case;
         problems := problems || v_said;
         if v_found.problem in ('lost', 'spoiled', 'undecided') then

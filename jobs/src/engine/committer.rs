@@ -309,6 +309,8 @@ impl Committer {
     ) {
         let class = ErrorClass::of(&error);
         let claimed = !reserved.is_empty();
+        // The claim may be committed, and only its inputs could not be loaded.
+        task.owes_give_back |= ends.is_empty();
         if class == ErrorClass::Server {
             self.slots.release(&mut reserved);
             ends.iter_mut()
@@ -453,7 +455,6 @@ impl Committer {
         for queue in &done.cut_short {
             self.slots.get(*queue).ask_again();
         }
-        self.outbox.push(done.effects.notifications);
         self.ledger.ask_to_stop(&done.effects.stop);
         self.defer(held).await;
         if !done.claimed.is_empty() {
@@ -465,6 +466,8 @@ impl Committer {
         // Last: a waiter that is told may start the next run at once, for which slots must be free again.
         let calls = self.local.call(done.effects.after_commit, connection);
         let _ = tokio::time::timeout(AFTER_COMMIT_TIMEOUT, calls).await;
+        // A waiter of this process that hears the notification first would have to ask for the output.
+        self.outbox.push(done.effects.notifications);
     }
 
     /// Gives each claimed job its slot, enters the job into the ledger, and starts it.

@@ -138,18 +138,23 @@ fn shares(hooks: &Hooks, ends: &[AttemptEnd]) -> Vec<Share> {
 }
 
 fn is_one_statement(parts: Parts<'_>, request: Request<'_>, shares: &[Share]) -> bool {
-    let [share] = shares else {
+    if request.statement_limit.is_some() || parts.hooks.probe.is_some() {
         return false;
-    };
+    }
     let claims = request.reserved.iter().any(|reserved| reserved.claims);
-    let hook = share.hook.and_then(|at| parts.hooks.end.get(at));
-    !claims
-        && request.statement_limit.is_none()
-        && parts.hooks.probe.is_none()
-        && hook.is_none_or(|hook| hook.is_one_statement())
+    match shares {
+        // A claim whose inputs are loaded half by half needs savepoints.
+        [] => claims && !request.isolate_inputs,
+        [share] => {
+            let hook = share.hook.and_then(|at| parts.hooks.end.get(at));
+            !claims && hook.is_none_or(|hook| hook.is_one_statement())
+        }
+        _ => false,
+    }
 }
 
-/// Runs a transaction of one statement.
+/// Runs a transaction of one statement: ends attempts, or claims jobs. The inputs of claimed jobs are loaded after
+/// the commit; if that fails, the caller gives the claims back.
 async fn run_alone(
     parts: Parts<'_>,
     connection: &mut EngineConnection,
@@ -158,8 +163,17 @@ async fn run_alone(
 ) -> Result<Committed, Failure> {
     let mut done = Committed::default();
     let connection = connection.get().await?;
-    match end(parts, connection, request, shares, &mut done).await {
-        Ok(()) => Ok(done),
+    let written = if shares.is_empty() {
+        let claimed = claim::claim(parts, connection, request, &mut done).await;
+        claimed.map_err(Failure::Error)
+    } else {
+        end(parts, connection, request, shares, &mut done).await
+    };
+    match written {
+        Ok(()) => {
+            done.learn(parts.slots);
+            Ok(done)
+        }
         // The statement may have been committed, and its answer lost.
         Err(Failure::Error(error))
             if ErrorClass::of(&error) == ErrorClass::Server
@@ -203,12 +217,7 @@ async fn commit(
     }
     match tx.commit().await {
         Ok(()) => {
-            if let Some((ranges, found, now)) = done.looked.take() {
-                parts.slots.marks.learn(&ranges, &found, now);
-            }
-            for (queue, run_at) in done.given_back.drain(..) {
-                parts.slots.marks.cut(&queue, run_at);
-            }
+            done.learn(parts.slots);
             if ended > 0 {
                 parts.hooks.probe(Moment::AfterCommit, ended).await;
             }
@@ -256,6 +265,16 @@ async fn end(
 }
 
 impl Committed {
+    /// Notes what the committed claim has learnt about the index.
+    fn learn(&mut self, slots: &Slots) {
+        if let Some((ranges, found, now)) = self.looked.take() {
+            slots.marks.learn(&ranges, &found, now);
+        }
+        for (queue, run_at) in self.given_back.drain(..) {
+            slots.marks.cut(&queue, run_at);
+        }
+    }
+
     /// Adds the result of one share.
     fn add(&mut self, ended: Ended, share: &Share, hooks: &Hooks, ends: &[AttemptEnd]) {
         let position = |at: usize| share.ends.get(at).copied();

@@ -323,7 +323,7 @@ async fn a_commit_whose_answer_is_lost_is_neither_repeated_nor_forgotten() {
 }
 
 #[tokio::test]
-async fn a_row_that_no_claim_could_take_is_refused_where_it_is_written() {
+async fn a_test_database_refuses_a_row_that_no_claim_could_take() {
     with_database(async |db| {
         let new = Do::new("a", What::Succeed);
         let id = client(db).enqueue(new).await.unwrap().id;

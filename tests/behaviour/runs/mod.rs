@@ -1,6 +1,7 @@
 //! Runs: started, moved on, ended.
 
 mod agree;
+mod answers;
 mod batches;
 mod bytes;
 mod control;

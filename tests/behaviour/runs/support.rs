@@ -152,9 +152,18 @@ impl Running {
 
     /// With more than acts.
     pub(crate) fn start_with(db: &Database, set_up: impl FnOnce(Worker) -> Worker) -> Self {
+        Self::start_on(db, db.pool().clone(), set_up)
+    }
+
+    /// With a worker on another pool than the client's.
+    pub(crate) fn start_on(
+        db: &Database,
+        pool: PgPool,
+        set_up: impl FnOnce(Worker) -> Worker,
+    ) -> Self {
         let script = Script::default();
         let stop = CancellationToken::new();
-        let worker = Worker::new(db.pool().clone())
+        let worker = Worker::new(pool)
             .register::<(Act, Told)>()
             .data(script.clone())
             .grace(Duration::from_secs(1))
