@@ -28,11 +28,12 @@ async fn a_result_needs_no_connection_of_the_clients_pool() {
             let run = run.clone();
             async move { run.result().await }
         });
-        // The client waits once its listener is there.
+        // The client waits, and knows its database, once its listener has looked at the run.
         eventually("the client listens", async || {
             let listens: bool = sqlx::query_scalar(
                 "select exists (select from pg_stat_activity where datname = current_database()
-                                and application_name = 'pipeline' and state = 'idle')",
+                                and application_name = 'pipeline' and state = 'idle'
+                                and query like '%from pipeline.runs%')",
             )
             .fetch_one(db.pool())
             .await
