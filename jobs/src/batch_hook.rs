@@ -33,7 +33,11 @@ impl EndHook for BatchHook {
                 .await?;
             // The positions of the ends whose batches are locked now.
             let free: Vec<usize> = (0..ends.len())
-                .filter(|at| !self.row(ends[*at]).is_some_and(|row| held_rows.contains(&row)))
+                .filter(|at| {
+                    !self
+                        .row(ends[*at])
+                        .is_some_and(|row| held_rows.contains(&row))
+                })
                 .collect();
             let of_free: Vec<&AttemptEnd> = free.iter().map(|at| ends[*at]).collect();
             let (keep, unknown) = (settings.keep_succeeded, settings.unknown_ms);
@@ -44,7 +48,8 @@ impl EndHook for BatchHook {
             for (at, _) in &mut ended.failed {
                 *at = free.get(*at).copied().unwrap_or(usize::MAX);
             }
-            let unwritten: HashSet<usize> = ended.stale.iter().chain(&ended.held).copied().collect();
+            let unwritten: HashSet<usize> =
+                ended.stale.iter().chain(&ended.held).copied().collect();
             let failed: HashSet<usize> = ended.failed.iter().map(|(at, _)| *at).collect();
             let written = free.into_iter().filter(|at| !unwritten.contains(at));
             let counted = written.filter(|at| failed.contains(at) || ends[*at].is_success());

@@ -62,6 +62,7 @@ pub struct Worker {
     hooks: Hooks,
     limits: GroupLimits,
     claim_bytes: usize,
+    held_warning: Duration,
     /// The first mistake, told when it is built.
     mistake: Option<Error>,
 }
@@ -89,6 +90,7 @@ impl Worker {
                 bytes: 16 << 20,
             },
             claim_bytes: 16 << 20,
+            held_warning: Duration::from_secs(10),
             mistake: None,
         }
     }
@@ -218,6 +220,14 @@ impl Worker {
     #[doc(hidden)]
     pub fn claim_bytes(mut self, bytes: usize) -> Self {
         self.claim_bytes = bytes;
+        self
+    }
+
+    /// Sets how long another session may hold a row that ends wait for before the worker warns (10 s by
+    /// default).
+    #[doc(hidden)]
+    pub fn held_warning(mut self, after: Duration) -> Self {
+        self.held_warning = after;
         self
     }
 
@@ -367,6 +377,7 @@ impl Worker {
             grace: self.grace,
             poll: self.poll.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL),
             unknown_after: self.unknown_after,
+            held_warning: self.held_warning,
             claim_bytes: i64::try_from(self.claim_bytes).unwrap_or(i64::MAX),
             kinds: registry.names().into_iter().filter(taken).collect(),
             registry: Arc::clone(&registry),

@@ -52,9 +52,9 @@ use crate::attempt::{GroupLimits, Ledger};
 use crate::{Result, channels};
 
 use committer::Committer;
+pub(crate) use config::Config;
 pub(crate) use end_rows::end_jobs;
 pub use end_rows::{EndRow, FailedRow, positions};
-pub(crate) use config::Config;
 pub(crate) use hooks::Hooks;
 use hooks::MaintenanceCalls;
 pub use hooks::{
@@ -68,6 +68,7 @@ use maintenance::Maintenance;
 pub use outbox::Notification;
 use outbox::Outbox;
 pub use probe::{Moment, Probe};
+use renew::Leases;
 use schedule::Schedule;
 pub(crate) use slots::{Slots, covers};
 use tick::Ticker;
@@ -152,6 +153,15 @@ impl Engine {
             slots: Arc::clone(&self.slots),
             outbox: Arc::clone(&self.outbox),
             schedule: Arc::clone(&self.schedule),
+            lifecycle: Arc::clone(&self.lifecycle),
+        }
+    }
+
+    fn leases(&self) -> Leases {
+        Leases {
+            config: Arc::clone(&self.config),
+            hooks: Arc::clone(&self.hooks),
+            ledger: Arc::clone(&self.ledger),
             lifecycle: Arc::clone(&self.lifecycle),
         }
     }

@@ -64,8 +64,7 @@ fn spawn_all(engine: &Arc<Engine>, tasks: &mut Tasks, leases: EngineConnection) 
         "isolation",
         isolation::run(committer(), connection("isolation")),
     );
-    let (ledger, lifecycle) = (Arc::clone(&engine.ledger), Arc::clone(&engine.lifecycle));
-    tasks.spawn("leases", renew::run(ledger, lifecycle, leases));
+    tasks.spawn("leases", engine.leases().run(leases));
     tasks.spawn("notifications", engine.listener().run());
     for task in &engine.hooks.maintenance {
         tasks.spawn("maintenance", engine.maintenance().run(Arc::clone(task)));

@@ -12,6 +12,7 @@ mod engine;
 mod enqueue;
 mod groups;
 mod held;
+mod held_log;
 mod horizon;
 mod leases;
 mod log_lines;
