@@ -18,10 +18,6 @@ use crate::manual::ManualEngine;
 use crate::registry::{Fake, Jobs, Performer, Registering, Registry};
 use crate::{Error, Perform, Result, limits};
 
-/// The limits of a worker's poll interval.
-const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
-const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
-
 /// A process that runs jobs; run as many as you like.
 ///
 /// ```no_run
@@ -363,6 +359,24 @@ impl Worker {
         let name = self
             .name
             .unwrap_or_else(|| format!("{host}:{}", std::process::id()));
+        let known = self.registry.names();
+        if known.is_empty() {
+            return Err(Error::NothingRegistered { worker: name });
+        }
+        let matches_none = |pattern: &&String| !known.iter().any(|kind| covers(pattern, kind));
+        if let Some(pattern) = self.only.iter().find(matches_none) {
+            return Err(Error::OnlyMatchesNothing {
+                worker: name,
+                pattern: pattern.clone(),
+                known: known.join(", "),
+            });
+        }
+        if !(limits::MIN_POLL_INTERVAL..=limits::MAX_POLL_INTERVAL).contains(&self.poll) {
+            return Err(Error::PollOutOfRange {
+                worker: name,
+                given: self.poll,
+            });
+        }
         let registry = Arc::new(self.registry);
         let taken = |kind: &String| {
             self.only.is_empty() || self.only.iter().any(|pattern| covers(pattern, kind))
@@ -375,7 +389,7 @@ impl Worker {
                 .then(|| self.only.iter().map(|pattern| like(pattern)).collect()),
             keep_succeeded: self.keep_succeeded,
             grace: self.grace,
-            poll: self.poll.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL),
+            poll: self.poll,
             unknown_after: self.unknown_after,
             held_warning: self.held_warning,
             claim_bytes: i64::try_from(self.claim_bytes).unwrap_or(i64::MAX),

@@ -14,6 +14,7 @@ mod conformance;
 mod graphs;
 mod harness;
 mod jobs;
+mod log_table;
 mod logged;
 mod migrations;
 mod model;
