@@ -40,6 +40,8 @@ crate::words! {
     Failed = "failed",
     /// It failed, and none would have helped.
     Discarded = "discarded",
+    /// It did not end by itself, and none followed because its run was being cancelled.
+    Cancelled = "cancelled",
 }
 
 /// A job as it stands in the queue.

@@ -74,6 +74,12 @@ fn retried(end: &AttemptEnd) {
         EndKind::Lost => "WorkerDied",
         _ => end.error().map_or("", |(class, _)| class),
     };
+    // Whether the run is being cancelled is not known here.
+    let unless = if end.is_step() {
+        " unless its run is being cancelled"
+    } else {
+        ""
+    };
     tracing::info!(
         job.id = end.id,
         job.kind = label.map(|label| label.kind.as_str()),
@@ -83,7 +89,7 @@ fn retried(end: &AttemptEnd) {
         error.class = class,
         error.message = end.error().map(|(_, message)| message),
         retry_in_ms = u64::try_from(end.wait.as_millis()).unwrap_or(u64::MAX),
-        "attempt failed; the job will be retried"
+        "attempt failed; the job will be retried{unless}"
     );
 }
 
