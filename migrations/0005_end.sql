@@ -196,8 +196,8 @@ begin
         select j.attempt, j.attempts, j.worker into v_job from pipeline.jobs j where j.id = p_job;
         error_class := 'WorkerDied';
         error_message := format(
-            'the worker that ran attempt %s (worker %s) did not renew its lease: it died, or could not '
-            'reach the database; see its log', v_job.attempt, v_job.worker
+            'the worker that ran attempt %s (worker %s) did not renew its lease: it died, could not '
+            'reach the database, or stopped while its end could not be written; see its log', v_job.attempt, v_job.worker
         );
         status := case when v_job.attempt < v_job.attempts then 'ready' else 'failed' end;
     end if;

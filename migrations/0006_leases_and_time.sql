@@ -52,6 +52,7 @@ create function pipeline.tick_v1(
     out due_ms bigint, out due_queues text[], out due_since timestamptz[], out ready boolean,
     out lost_ids bigint[], out lost_tokens bigint[], out lost_attempts smallint[],
     out lost_batches bigint[], out lost_queues text[],
+    out lost_kinds text[], out lost_runs bigint[], out lost_steps text[],
     out leased_ids bigint[], out leased_until timestamptz[]
 )
 language plpgsql
@@ -96,26 +97,34 @@ begin
                    else ceil(extract(epoch from v_next - now) * 1000) end;
 
     with looked_at as (
-        select j.id, j.token, j.attempt, j.batch, j.queue, j.lease_until
+        select j.id, j.token, j.attempt, j.batch, j.queue, j.kind, j.lease_until
         from pipeline.jobs j
         where j.status = 'running' and j.claimed_at >= v_claimed_from and (p_steps or j.id % 2 = 1)
         union all
-        select j.id, j.token, j.attempt, j.batch, j.queue, j.lease_until
+        select j.id, j.token, j.attempt, j.batch, j.queue, j.kind, j.lease_until
         from unnest(p_leased) as known (id)
         cross join lateral (
             select j.* from pipeline.jobs j where j.id = known.id offset 0
         ) as j
         where j.status = 'running' and j.claimed_at < v_claimed_from
     ), lost as (
-        select l.* from looked_at l where l.lease_until < now limit 500
+        select l.*, step.run, step.key
+        from (select l.* from looked_at l where l.lease_until < now limit 500) as l
+        left join lateral (
+            select r.id as run, n.key from pipeline.runs r
+            join pipeline.nodes n on n.graph = r.graph and n.no = pipeline.no_of(l.id)
+            where l.id % 2 = 0 and r.id = pipeline.run_of(l.id) offset 0
+        ) as step on true
     )
     -- A lease that never ends is none that a client can read: the reconciler sees to it.
     select array_agg(l.id) filter (where isfinite(l.lease_until)),
            array_agg(l.lease_until) filter (where isfinite(l.lease_until)),
            (select array_agg(lost.id) from lost), (select array_agg(lost.token) from lost),
            (select array_agg(lost.attempt) from lost), (select array_agg(lost.batch) from lost),
-           (select array_agg(lost.queue) from lost)
-    into leased_ids, leased_until, lost_ids, lost_tokens, lost_attempts, lost_batches, lost_queues
+           (select array_agg(lost.queue) from lost), (select array_agg(lost.kind) from lost),
+           (select array_agg(lost.run) from lost), (select array_agg(lost.key) from lost)
+    into leased_ids, leased_until, lost_ids, lost_tokens, lost_attempts, lost_batches, lost_queues,
+         lost_kinds, lost_runs, lost_steps
     from looked_at l;
     claimed_from := v_seen;
 

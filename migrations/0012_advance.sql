@@ -280,6 +280,10 @@ begin
         -- The row was locked when the attempt was ended.
         delete from pipeline.jobs j using last where j.id = last.job
         returning j.id, j.error_class, j.error_message
+    ), recorded as (
+        -- The attempt was recorded as one that is retried, before its run was asked.
+        update pipeline.attempts a set outcome = last.of_step::text
+        from last where a.job = last.job and a.token = last.token and a.outcome = 'retried'
     )
     select array_agg(row(
         l.job, l.token, l.of_step, l.attempt, l.ran_ms, l.wait_ms, null,

@@ -166,20 +166,20 @@ begin
         case v_found.problem
             when 'lost' then
                 v_said := format('the queue row of step `%s` (job %s) is gone, and the step had not '
-                                 'ended: somebody deleted it, or the server lost it; run the pipeline '
-                                 'again, and cancel a run instead of deleting its rows',
+                                 'ended: somebody deleted it, or the server lost it; reopen the run '
+                                 '(`run.reopen()`), and cancel a run instead of deleting its rows',
                                  v_found.key, v_id);
                 v_class := 'QueueRowLost';
             when 'spoiled' then
                 v_said := format('the queue row of step `%s` (job %s) was changed by somebody: %s, which '
-                                 'no row of a live step can be; run the pipeline again, and leave the '
+                                 'no row of a live step can be; reopen the run (`run.reopen()`), and leave the '
                                  'rows of its steps alone', v_found.key, v_id, v_found.detail);
                 v_class := 'QueueRowSpoiled';
                 delete from pipeline.jobs j where j.id = v_id;
             when 'undecided' then
                 v_said := format('all that step `%s` comes after has ended, and it was never decided: %s, '
-                                 'so somebody changed its row or one before it; run the pipeline again, '
-                                 'and leave the rows of its steps alone', v_found.key, v_found.detail);
+                                 'so somebody changed its row or one before it; reopen the run '
+                                 '(`run.reopen()`), and leave the rows of its steps alone', v_found.key, v_found.detail);
                 v_class := 'StepUndecided';
                 update pipeline.steps s set status = 'enqueued', enqueued_at = v_now
                 where s.run = p_run and s.no = v_found.no;

@@ -92,13 +92,18 @@ declare
 begin
     select case r.drain when 'deadline' then 'deadline' else 'cancelled' end into v_reason
     from pipeline.runs r where r.id = p_run;
+    -- Each step and each job is looked up by its key: the planner knows nothing of a run that is younger than the
+    -- statistics, and would compare every step of the run with every job.
     with free as (
-        select j.id from pipeline.steps s
-        join pipeline.jobs j on j.id = pipeline.step_id(s.run, s.no)
-        where s.run = p_run and s.status = 'enqueued' and j.status in ('later', 'ready')
-        for update of j skip locked
+        select j.id
+        from (select s.no from pipeline.steps s where s.run = p_run and s.status = 'enqueued' offset 0) as s
+        cross join lateral (
+            select j.id from pipeline.jobs j
+            where j.id = pipeline.step_id(p_run, s.no) and j.status in ('later', 'ready')
+            for update skip locked
+        ) as j
     ), withdrawn as (
-        delete from pipeline.jobs j using free where j.id = free.id
+        delete from pipeline.jobs j where j.id = any (array(select free.id from free))
         returning j.id, j.attempt, j.error_class, j.error_message
     ), ended as (
         -- A step that waited for a retry keeps its number of attempts and its last error.
@@ -106,7 +111,11 @@ begin
         set status = 'cancelled', ended_at = v_now, reason = v_reason, cause = null,
             attempt = w.attempt, error_class = w.error_class, error_message = w.error_message
         from withdrawn w
-        where s.run = p_run and s.no = pipeline.no_of(w.id)
+        cross join lateral (
+            select b.ctid as row from pipeline.steps b
+            where b.run = p_run and b.no = pipeline.no_of(w.id) offset 0
+        ) as b
+        where s.ctid = b.row
         returning s.no, s.attempt
     ), waiting as (
         update pipeline.steps s
@@ -121,9 +130,10 @@ begin
     ) as e;
     select array_agg(j.id), coalesce(bool_or(j.status in ('later', 'ready')), false)
     into asked, is_left
-    from pipeline.steps s
-    join pipeline.jobs j on j.id = pipeline.step_id(s.run, s.no)
-    where s.run = p_run and s.status = 'enqueued';
+    from (select s.no from pipeline.steps s where s.run = p_run and s.status = 'enqueued' offset 0) as s
+    cross join lateral (
+        select j.id, j.status from pipeline.jobs j where j.id = pipeline.step_id(p_run, s.no) offset 0
+    ) as j;
     select f.queues, f.over into queues, over
     from pipeline.finish_v1(v_ended || pipeline.unchanged_runs(array[p_run]), null, 0, '{}', '{}', false) as f;
 end $$;

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use sqlx::{PgConnection, PgPool};
 
 use crate::enqueue::{Enqueued, IntoNewJob, NewJob, Pages, Target, not_encodable};
+use crate::lock_limit::LimitedChange;
 use crate::part::Part;
 use crate::{Client, Error, Perform, Result};
 
@@ -239,8 +240,8 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// [`Error::BatchClosed`] where it is sealed or finished; the first mistake in any of the jobs.
-    /// Nothing is written then.
+    /// [`Error::BatchClosed`] where it is sealed or finished; the first mistake in any of the jobs;
+    /// [`Error::Busy`] if another transaction held the batch's row for thirty seconds. Nothing is written then.
     pub async fn add<I>(&self, jobs: I) -> Result<Vec<Enqueued>>
     where
         I: IntoIterator<Item: IntoNewJob>,
@@ -250,15 +251,21 @@ impl Batch {
         self.open_for_more(&self.state().await?)?;
         let mut connection = self.client.pool().acquire().await?;
         let mut part = Part::transaction(&mut connection).await?;
-        let added = self.insert(part.connection(), pages).await;
+        let change = self.change("filled");
+        let added = self.insert(part.connection(), pages, change).await;
         part.finish(added).await
     }
 
     /// Inserts jobs and counts them. The batch's row is locked last, for as long as the count takes: while
     /// it is held, no worker can end a job of the batch.
-    async fn insert(&self, connection: &mut PgConnection, pages: Pages) -> Result<Vec<Enqueued>> {
+    async fn insert(
+        &self,
+        connection: &mut PgConnection,
+        pages: Pages,
+        change: LimitedChange,
+    ) -> Result<Vec<Enqueued>> {
         let added = pages.insert(connection, Some(self.id)).await?;
-        self.open_for_more(&self.lock(connection).await?)?;
+        self.open_for_more(&self.lock(connection, change).await?)?;
         sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id, fresh(&added), false)
             .fetch_one(connection)
             .await?;
@@ -280,7 +287,8 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// When the database refuses.
+    /// [`Error::Busy`] if another transaction held the batch's row for thirty seconds; when the database
+    /// refuses.
     pub async fn seal(&self) -> Result<()> {
         let mut connection = self.client.pool().acquire().await?;
         let mut part = Part::transaction(&mut connection).await?;
@@ -289,7 +297,7 @@ impl Batch {
     }
 
     async fn seal_on(&self, connection: &mut PgConnection) -> Result<()> {
-        self.lock(connection).await?;
+        self.lock(connection, self.change("sealed")).await?;
         let finished = sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id, 0, true)
             .fetch_one(&mut *connection)
             .await?;
@@ -308,10 +316,21 @@ impl Batch {
         row.ok_or(Error::NoBatch { batch: self.id })
     }
 
-    async fn lock(&self, connection: &mut PgConnection) -> Result<BatchState> {
+    fn change(&self, asked: &'static str) -> LimitedChange {
+        self.client.change(format!("batch {}", self.id), asked)
+    }
+
+    /// Locks the batch's row for a change, and returns its state.
+    async fn lock(
+        &self,
+        connection: &mut PgConnection,
+        change: LimitedChange,
+    ) -> Result<BatchState> {
+        change.begin(connection).await?;
         let row = sqlx::query_file_as!(BatchState, "src/sql/batch_lock.sql", self.id)
             .fetch_optional(connection)
-            .await?;
+            .await;
+        let row = row.map_err(|error| change.error(error))?;
         row.ok_or(Error::NoBatch { batch: self.id })
     }
 }

@@ -1,12 +1,14 @@
 //! The application's side of the queue.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool};
 
 use crate::batch::NewBatch;
 use crate::enqueue::{Enqueue, Enqueued, IntoNewJob, Target, insert_into};
 use crate::known::{Known, Wanted};
+use crate::lock_limit::{LOCK_TIMEOUT, LimitedChange};
 use crate::{Result, limits};
 
 /// The application's side: enqueues jobs, and looks after them.
@@ -39,6 +41,7 @@ pub struct Client {
     pool: PgPool,
     known: Arc<Known>,
     bytes: limits::Bytes,
+    lock_timeout: Duration,
 }
 
 impl Client {
@@ -49,6 +52,7 @@ impl Client {
             pool,
             known,
             bytes: limits::Bytes::default(),
+            lock_timeout: LOCK_TIMEOUT,
         }
     }
 
@@ -166,6 +170,30 @@ impl Client {
     #[doc(hidden)]
     pub fn bytes(&self) -> limits::Bytes {
         self.bytes
+    }
+
+    /// Sets how long a call waits for a row that another transaction holds, so that a test need not wait for
+    /// as long as the default.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_lock_timeout(mut self, limit: Duration) -> Self {
+        self.lock_timeout = limit;
+        self
+    }
+
+    /// How long a call waits for a row that another transaction holds.
+    #[doc(hidden)]
+    pub fn lock_timeout(&self) -> Duration {
+        self.lock_timeout
+    }
+
+    /// Describes a change that may have to wait for a row.
+    pub(crate) fn change(&self, what: String, asked: &'static str) -> LimitedChange {
+        LimitedChange {
+            what,
+            asked,
+            limit: self.lock_timeout,
+        }
     }
 
     /// Warns, soon, of what no live worker takes.

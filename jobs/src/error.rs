@@ -11,7 +11,7 @@ pub(crate) const NO_JSON: &str = "give its fields types that have, or another `S
 #[non_exhaustive]
 pub enum Error {
     /// The database refused, or could not be reached.
-    #[error("database error: {0}")]
+    #[error("database error: {}", crate::sqlstate::error_text(.0))]
     Database(#[source] sqlx::Error),
 
     /// The schema is not there, or older than this program needs.
@@ -241,6 +241,43 @@ pub enum Error {
         slots: u32,
     },
 
+    /// A worker that knows no job type.
+    #[error(
+        "worker `{worker}` has no job type, so that it could perform no job: call `.register::<J>()` for each job \
+         type that it is to perform"
+    )]
+    NothingRegistered {
+        /// The worker's name.
+        worker: String,
+    },
+
+    /// A worker whose `only` matches none of its job types.
+    #[error(
+        "worker `{worker}` takes only job types like `{pattern}`, and of its registered types ({known}) none is: \
+         correct the pattern, or register the type"
+    )]
+    OnlyMatchesNothing {
+        /// The worker's name.
+        worker: String,
+        /// The pattern.
+        pattern: String,
+        /// The registered job types.
+        known: String,
+    },
+
+    /// A poll interval that would leave work unseen, or signs of life ungiven.
+    #[error(
+        "the poll interval of worker `{worker}` is {given:?}: set it from {:?} to {:?}, or leave it out",
+        limits::MIN_POLL_INTERVAL,
+        limits::MAX_POLL_INTERVAL
+    )]
+    PollOutOfRange {
+        /// The worker's name.
+        worker: String,
+        /// What was asked for.
+        given: std::time::Duration,
+    },
+
     /// Nothing to do it with.
     #[error("{0}")]
     Worker(&'static str),
@@ -293,8 +330,8 @@ pub enum Error {
 
     /// There is no such batch.
     #[error(
-        "there is no batch {batch} in this database: it finished long ago and was pruned, or it is one of \
-         another database; begin another one"
+        "there is no batch {batch} in this database: its transaction has not committed, or was rolled back; or it \
+         finished long ago and was pruned; or it is one of another database; begin another one"
     )]
     NoBatch {
         /// The batch's id.
@@ -315,12 +352,26 @@ pub enum Error {
 
     /// Not to be done to a job alone.
     #[error(
-        "job {id} is a step of a run: retry or cancel the run instead; its steps are not retried or \
-         discarded one by one"
+        "job {id} is a step of a run, and steps are not retried or discarded one by one: call `run.reopen()` to \
+         repeat the failed steps of the run, or `run.cancel()` to end it"
     )]
     JobOfRun {
         /// The job.
         id: i64,
+    },
+
+    /// Another transaction holds the row all the time.
+    #[error(
+        "{what} was not {asked}: another transaction has held its row, or that of its batch, for {limit:?}; find the \
+         session in pg_stat_activity, end it, and try again"
+    )]
+    Busy {
+        /// The thing whose row is held, with its id or name.
+        what: String,
+        /// What was asked for.
+        asked: &'static str,
+        /// How long the call has waited.
+        limit: std::time::Duration,
     },
 
     /// A job that would live again, and whose unique key another has by now.

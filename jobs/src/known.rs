@@ -23,6 +23,7 @@ const BREATH: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted<'k> {
     pub kind: &'k str,
+    pub version: u32,
     pub queue: &'k str,
     pub is_step: bool,
 }
@@ -38,6 +39,7 @@ pub(crate) struct Known {
 #[derive(Debug, Clone)]
 struct Asked {
     kind: String,
+    version: u32,
     queue: String,
     is_step: bool,
     /// Until then it is not asked again.
@@ -46,7 +48,8 @@ struct Asked {
 
 impl Asked {
     fn is(&self, wanted: Wanted<'_>) -> bool {
-        (self.queue.as_str(), self.is_step) == (wanted.queue, wanted.is_step)
+        (self.queue.as_str(), self.version, self.is_step)
+            == (wanted.queue, wanted.version, wanted.is_step)
     }
 }
 
@@ -90,7 +93,7 @@ impl Known {
         match untaken.await {
             Ok(untaken) => {
                 for (job, why) in untaken {
-                    tracing::warn!(job.kind = job.kind, job.queue = job.queue, "{}", why.said());
+                    why.warn(&job);
                     self.keep_quiet(&job);
                 }
             }
@@ -102,7 +105,9 @@ impl Known {
     fn keep_quiet(&self, job: &Asked) {
         let mut asked = self.asked.lock();
         for known in asked.get_mut(&job.kind).into_iter().flatten() {
-            if (&known.queue, known.is_step) == (&job.queue, job.is_step) {
+            if (&known.queue, known.version, known.is_step)
+                == (&job.queue, job.version, job.is_step)
+            {
                 known.until = Instant::now() + QUIET;
             }
         }
@@ -112,11 +117,14 @@ impl Known {
         let kinds: Vec<&str> = wanted.iter().map(|asked| asked.kind.as_str()).collect();
         let queues: Vec<&str> = wanted.iter().map(|asked| asked.queue.as_str()).collect();
         let steps: Vec<bool> = wanted.iter().map(|asked| asked.is_step).collect();
+        let versions = wanted.iter().map(|asked| i32::try_from(asked.version));
+        let versions: Vec<i32> = versions.map(|it| it.unwrap_or(i32::MAX)).collect();
         let rows = sqlx::query_file!(
             "src/sql/untaken.sql",
             &kinds as &[&str],
             &queues as &[&str],
-            &steps
+            &steps,
+            &versions
         )
         .fetch_all(&self.pool)
         .await?;
@@ -124,9 +132,10 @@ impl Known {
         Ok(rows
             .into_iter()
             .filter_map(|row| {
-                let why = match (row.is_known, row.is_taken) {
-                    (false, _) => Why::Unknown,
-                    (_, false) => Why::OnlyJobs,
+                let why = match (row.is_known, row.is_current, row.is_taken) {
+                    (false, ..) => Why::Unknown,
+                    (_, false, _) => Why::OldVersion,
+                    (.., false) => Why::OnlyJobs,
                     _ => Why::Unserved,
                 };
                 Some((of(row.ord)?, why))
@@ -153,6 +162,7 @@ fn note(asked: &mut HashMap<String, Vec<Asked>>, wanted: Wanted<'_>) -> Option<A
     }
     let fresh = Asked {
         kind: wanted.kind.to_owned(),
+        version: wanted.version,
         queue: wanted.queue.to_owned(),
         is_step: wanted.is_step,
         until: now + BELIEVED,
@@ -166,25 +176,43 @@ fn note(asked: &mut HashMap<String, Vec<Asked>>, wanted: Wanted<'_>) -> Option<A
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Unknown,
+    OldVersion,
     OnlyJobs,
     Unserved,
 }
 
 impl Why {
-    fn said(self) -> &'static str {
+    /// Warns of a job that nobody takes, with the remedy.
+    fn warn(self, job: &Asked) {
+        let (kind, version, queue) = (&job.kind, job.version, &job.queue);
         match self {
-            Self::Unknown => {
-                "no live worker knows this job type: jobs of it wait until one does; register it with a \
-                 worker"
-            }
-            Self::OnlyJobs => {
-                "of the live workers, only such as take no steps of runs know this job type: its steps \
-                 wait; run a `pipeline::Worker` instead of a `jobs::Worker`"
-            }
-            Self::Unserved => {
-                "no live worker that knows this job type serves its queue: its jobs wait until one does; \
-                 name the queue with `Worker::queue`"
-            }
+            Self::Unknown => tracing::warn!(
+                job.kind = kind,
+                job.version = version,
+                job.queue = queue,
+                "no live worker knows this job type: jobs of it wait until one does; register it with a worker"
+            ),
+            Self::OldVersion => tracing::warn!(
+                job.kind = kind,
+                job.version = version,
+                job.queue = queue,
+                "live workers know this job type only in older versions: jobs of this version wait; deploy a \
+                 worker that knows it"
+            ),
+            Self::OnlyJobs => tracing::warn!(
+                job.kind = kind,
+                job.version = version,
+                job.queue = queue,
+                "of the live workers, only such as take no steps of runs know this job type: its steps wait; run \
+                 a `pipeline::Worker` instead of a `jobs::Worker`"
+            ),
+            Self::Unserved => tracing::warn!(
+                job.kind = kind,
+                job.version = version,
+                job.queue = queue,
+                "no live worker that knows this job type serves its queue: its jobs wait until one does; name the \
+                 queue with `Worker::queue`"
+            ),
         }
     }
 }

@@ -38,6 +38,7 @@ mod job;
 mod known;
 #[doc(hidden)]
 pub mod limits;
+mod lock_limit;
 mod manage;
 mod migrate;
 mod options;

@@ -39,6 +39,9 @@ impl Default for Bytes {
 
 /// The longest time that is kept; longer ones are taken for it where they do no harm.
 pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// The limits of a worker's poll interval.
+pub(crate) const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
+pub(crate) const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A time as the database has it.
 pub fn millis(time: Duration) -> i64 {

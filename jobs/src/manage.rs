@@ -4,6 +4,7 @@ use std::fmt;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
+use sqlx::PgConnection;
 
 use crate::attempt::is_step;
 use crate::hidden::Hidden;
@@ -39,6 +40,8 @@ crate::words! {
     Failed = "failed",
     /// It failed, and none would have helped.
     Discarded = "discarded",
+    /// It did not end by itself, and none followed because its run was being cancelled.
+    Cancelled = "cancelled",
 }
 
 /// A job as it stands in the queue.
@@ -260,17 +263,21 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::NotFound`]; [`Error::WrongStatus`] where it has not failed; [`Error::KeyTaken`] where a
-    /// live job has its unique key by now.
+    /// live job has its unique key by now; [`Error::Busy`] if another transaction held the job's row for
+    /// thirty seconds.
     pub async fn retry(&self, job: i64) -> Result<()> {
         no_step(job)?;
         let outcome = loop {
-            let asked = sqlx::query!("select said, key, holder from pipeline.retry_v1($1)", job)
-                .fetch_one(self.pool())
-                .await;
-            match asked {
+            let change = self.change(format!("job {job}"), "retried");
+            let retry = async |connection: &mut PgConnection| {
+                sqlx::query!("select said, key, holder from pipeline.retry_v1($1)", job)
+                    .fetch_one(connection)
+                    .await
+            };
+            match change.make(self.pool(), retry).await {
                 // Its key was taken at this very moment: now it can be seen by whom.
                 Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
-                outcome => break outcome?,
+                outcome => break outcome.map_err(|error| change.error(error))?,
             }
         };
         if let (Some(key), Some(by)) = (outcome.key, outcome.holder) {
@@ -284,12 +291,18 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`]; [`Error::WrongStatus`] where it is running.
+    /// [`Error::NotFound`]; [`Error::WrongStatus`] where it is running; [`Error::Busy`] if another
+    /// transaction held the job's row for thirty seconds.
     pub async fn discard(&self, job: i64) -> Result<()> {
         no_step(job)?;
-        let outcome = sqlx::query_scalar!("select pipeline.discard_v1($1)", job)
-            .fetch_one(self.pool())
-            .await?;
+        let change = self.change(format!("job {job}"), "discarded");
+        let discard = async |connection: &mut PgConnection| {
+            sqlx::query_scalar!("select pipeline.discard_v1($1)", job)
+                .fetch_one(connection)
+                .await
+        };
+        let outcome = change.make(self.pool(), discard).await;
+        let outcome = outcome.map_err(|error| change.error(error))?;
         changed(job, outcome.as_deref(), "waiting or ended", "discarded")
     }
 
@@ -297,17 +310,23 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; when the database refuses.
+    /// [`Error::InvalidName`]; [`Error::Busy`] if another transaction held the queue's row for thirty seconds;
+    /// when the database refuses.
     pub async fn pause(&self, queue: &str) -> Result<()> {
         limits::name("queue", queue)?;
-        sqlx::query!(
-            "insert into pipeline.queues (name, paused_at) values ($1, pipeline.now())
-             on conflict (name) do update
-             set paused_at = coalesce(pipeline.queues.paused_at, excluded.paused_at)",
-            queue
-        )
-        .execute(self.pool())
-        .await?;
+        let change = self.change(format!("queue `{queue}`"), "paused");
+        let pause = async |connection: &mut PgConnection| {
+            sqlx::query!(
+                "insert into pipeline.queues (name, paused_at) values ($1, pipeline.now())
+                 on conflict (name) do update
+                 set paused_at = coalesce(pipeline.queues.paused_at, excluded.paused_at)",
+                queue
+            )
+            .execute(connection)
+            .await
+        };
+        let outcome = change.make(self.pool(), pause).await;
+        outcome.map_err(|error| change.error(error))?;
         Ok(())
     }
 
@@ -315,16 +334,22 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; when the database refuses.
+    /// [`Error::InvalidName`]; [`Error::Busy`] if another transaction held the queue's row for thirty seconds;
+    /// when the database refuses.
     pub async fn resume(&self, queue: &str) -> Result<()> {
         limits::name("queue", queue)?;
-        sqlx::query!(
-            "with resumed as (update pipeline.queues set paused_at = null where name = $1)
-             select pipeline.announce_v1(array[$1::text], pipeline.now())",
-            queue
-        )
-        .execute(self.pool())
-        .await?;
+        let change = self.change(format!("queue `{queue}`"), "resumed");
+        let resume = async |connection: &mut PgConnection| {
+            sqlx::query!(
+                "with resumed as (update pipeline.queues set paused_at = null where name = $1)
+                 select pipeline.announce_v1(array[$1::text], pipeline.now())",
+                queue
+            )
+            .execute(connection)
+            .await
+        };
+        let outcome = change.make(self.pool(), resume).await;
+        outcome.map_err(|error| change.error(error))?;
         Ok(())
     }
 

@@ -68,6 +68,18 @@ impl ErrorClass {
     }
 }
 
+/// Returns the text of an error: of one that the server reported, its message and its SQLSTATE. The error's own
+/// text ends with a line number of the server's source instead.
+pub fn error_text(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(error) => {
+            let code = error.code().unwrap_or_default();
+            format!("{} (SQLSTATE {code})", error.message())
+        }
+        error => error.to_string(),
+    }
+}
+
 /// Returns the ids of the rows that one of our own functions found locked.
 pub(crate) fn held_rows(error: &sqlx::Error) -> Option<Vec<i64>> {
     let error = error.as_database_error()?;

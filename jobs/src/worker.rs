@@ -18,10 +18,6 @@ use crate::manual::ManualEngine;
 use crate::registry::{Fake, Jobs, Performer, Registering, Registry};
 use crate::{Error, Perform, Result, limits};
 
-/// The limits of a worker's poll interval.
-const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
-const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
-
 /// A process that runs jobs; run as many as you like.
 ///
 /// ```no_run
@@ -62,6 +58,7 @@ pub struct Worker {
     hooks: Hooks,
     limits: GroupLimits,
     claim_bytes: usize,
+    held_warning: Duration,
     /// The first mistake, told when it is built.
     mistake: Option<Error>,
 }
@@ -89,6 +86,7 @@ impl Worker {
                 bytes: 16 << 20,
             },
             claim_bytes: 16 << 20,
+            held_warning: Duration::from_secs(10),
             mistake: None,
         }
     }
@@ -218,6 +216,14 @@ impl Worker {
     #[doc(hidden)]
     pub fn claim_bytes(mut self, bytes: usize) -> Self {
         self.claim_bytes = bytes;
+        self
+    }
+
+    /// Sets how long another session may hold a row that ends wait for before the worker warns (10 s by
+    /// default).
+    #[doc(hidden)]
+    pub fn held_warning(mut self, after: Duration) -> Self {
+        self.held_warning = after;
         self
     }
 
@@ -353,6 +359,24 @@ impl Worker {
         let name = self
             .name
             .unwrap_or_else(|| format!("{host}:{}", std::process::id()));
+        let known = self.registry.names();
+        if known.is_empty() {
+            return Err(Error::NothingRegistered { worker: name });
+        }
+        let matches_none = |pattern: &&String| !known.iter().any(|kind| covers(pattern, kind));
+        if let Some(pattern) = self.only.iter().find(matches_none) {
+            return Err(Error::OnlyMatchesNothing {
+                worker: name,
+                pattern: pattern.clone(),
+                known: known.join(", "),
+            });
+        }
+        if !(limits::MIN_POLL_INTERVAL..=limits::MAX_POLL_INTERVAL).contains(&self.poll) {
+            return Err(Error::PollOutOfRange {
+                worker: name,
+                given: self.poll,
+            });
+        }
         let registry = Arc::new(self.registry);
         let taken = |kind: &String| {
             self.only.is_empty() || self.only.iter().any(|pattern| covers(pattern, kind))
@@ -365,8 +389,9 @@ impl Worker {
                 .then(|| self.only.iter().map(|pattern| like(pattern)).collect()),
             keep_succeeded: self.keep_succeeded,
             grace: self.grace,
-            poll: self.poll.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL),
+            poll: self.poll,
             unknown_after: self.unknown_after,
+            held_warning: self.held_warning,
             claim_bytes: i64::try_from(self.claim_bytes).unwrap_or(i64::MAX),
             kinds: registry.names().into_iter().filter(taken).collect(),
             registry: Arc::clone(&registry),

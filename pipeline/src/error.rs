@@ -8,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The database refused, or could not be reached.
-    #[error("database error: {0}")]
+    #[error("database error: {}", jobs::sqlstate::error_text(.0))]
     Database(#[source] sqlx::Error),
 
     /// The schema is not there, or older than this program needs.
@@ -240,13 +240,18 @@ pub enum Error {
         remedy: &'static str,
     },
 
-    /// Others hold the run all the time.
+    /// Another transaction holds the run all the time.
     #[error(
-        "run {run} could not be locked for half a minute: others change it all the time; try again"
+        "run {run} was not {asked}: another transaction has held it, or a run chained to it, for {limit:?}; find the \
+         session in pg_stat_activity, end it, and try again"
     )]
     Busy {
         /// The run.
         run: i64,
+        /// What was asked for.
+        asked: &'static str,
+        /// How long the call has tried.
+        limit: std::time::Duration,
     },
 
     /// A step was named for a reopening that needs no naming, or cannot be done again.

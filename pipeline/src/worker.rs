@@ -103,6 +103,10 @@ impl Worker {
         /// The most bytes of large args that one claim takes for a queue (16 MiB by default).
         #[doc(hidden)]
         claim_bytes(bytes: usize);
+        /// How long another session may hold a row that ends wait for before the worker warns (10 s by
+        /// default).
+        #[doc(hidden)]
+        held_warning(after: Duration);
         /// Watches the engine; for tests.
         #[doc(hidden)]
         probe(probe: Arc<dyn jobs::seams::Probe>);

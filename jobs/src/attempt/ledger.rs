@@ -71,6 +71,25 @@ pub(crate) struct IsolatedGroup {
     pub(crate) limit: Duration,
 }
 
+/// The ends that a worker drops when its shutdown times out.
+#[derive(Debug, Default)]
+pub(crate) struct GivenUp {
+    /// Ends that waited for the database.
+    pub(crate) unwritten: Vec<AttemptEnd>,
+    /// Ends that waited for a row that another transaction holds.
+    pub(crate) held: Vec<AttemptEnd>,
+}
+
+/// A row for which ends wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LongHeld {
+    pub(crate) row: HeldRow,
+    /// How long the row has been held.
+    pub(crate) time: Duration,
+    /// The number of ends that wait for the row.
+    pub(crate) ends: usize,
+}
+
 /// All attempts of one worker.
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -428,23 +447,29 @@ impl Ledger {
         self.quiet.notify_one();
     }
 
-    /// Drops every end that is not being written, and returns their number. Other workers take over their
-    /// jobs.
-    pub(crate) fn give_up(&self) -> usize {
+    /// Drops every end that is not being written. Other workers take over their jobs.
+    pub(crate) fn give_up(&self) -> GivenUp {
         let mut state = self.state.lock();
-        let before = state.attempts.len();
+        let state = &mut *state;
+        let mut dropped = GivenUp::default();
         state.attempts.retain(|_, entry| {
-            matches!(
-                entry.stage,
-                Stage::Running(..) | Stage::Writing | Stage::Lapsed(_)
-            )
+            match std::mem::replace(&mut entry.stage, Stage::Writing) {
+                Stage::Waiting(end) => dropped.unwritten.push(*end),
+                Stage::Held(end) => dropped.held.push(*end),
+                Stage::Isolated => {}
+                stage => {
+                    entry.stage = stage;
+                    return true;
+                }
+            }
+            false
         });
-        let dropped = before - state.attempts.len();
+        let isolated = state.isolated.drain(..).flat_map(|group| group.ends);
+        dropped.unwritten.extend(isolated);
         state.waiting.clear();
         state.held.clear();
         state.schedule.clear();
         state.probing.clear();
-        state.isolated.clear();
         state.in_isolation = 0;
         state.held_ends = 0;
         state.held_bytes = 0;
@@ -501,36 +526,30 @@ impl Ledger {
     }
 
     /// Stops the running attempts whose lease could not be renewed for five sixths of its length, so that
-    /// they end before the lease expires. Returns their jobs, and the time until the next attempt has to be
-    /// stopped.
-    pub(crate) fn stop_lapsed(&self) -> (Vec<i64>, Duration) {
+    /// they end before the lease expires. Returns their jobs.
+    pub(crate) fn stop_lapsed(&self) -> Vec<i64> {
         let mut state = self.state.lock();
-        let (mut stopped, mut shortest) = (Vec::new(), Duration::from_secs(30));
-        let mut forgotten = Vec::new();
+        let (mut stopped, mut forgotten) = (Vec::new(), Vec::new());
         for (token, entry) in &state.attempts {
             let Some(lease) = &entry.lease else { continue };
-            if let Stage::Lapsed(at) = entry.stage {
-                if at.elapsed() > lease.length * LAPSED_LEASES {
+            match &entry.stage {
+                Stage::Lapsed(at) if at.elapsed() > lease.length * LAPSED_LEASES => {
                     forgotten.push(*token);
                 }
-                continue;
-            }
-            let left = (lease.length * 5 / 6).saturating_sub(lease.renewed.elapsed());
-            match &entry.stage {
-                Stage::Running(control, _) if left.is_zero() => {
-                    if control.kill(StopReason::LeaseLost) {
-                        stopped.push(entry.job);
-                    }
-                }
                 // The lease of a waiting end is renewed as soon as the database answers.
-                _ if left.is_zero() => {}
-                _ => shortest = shortest.min(left),
+                Stage::Running(control, _)
+                    if lease.renewed.elapsed() >= lease.length * 5 / 6
+                        && control.kill(StopReason::LeaseLost) =>
+                {
+                    stopped.push(entry.job);
+                }
+                _ => {}
             }
         }
         for token in forgotten {
             state.attempts.remove(&token);
         }
-        (stopped, shortest)
+        stopped
     }
 
     /// Returns the tokens of all attempts in the ledger.
@@ -625,6 +644,19 @@ impl Ledger {
     pub(crate) fn held(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.held_ends, state.held_bytes)
+    }
+
+    /// Returns the rows that have been held for at least `limit` at `now`, the longest held first.
+    pub(crate) fn long_held(&self, now: Instant, limit: Duration) -> Vec<LongHeld> {
+        let state = self.state.lock();
+        let rows = state.held.iter().map(|(row, held)| LongHeld {
+            row: *row,
+            time: now.saturating_duration_since(held.since),
+            ends: held.tokens.len(),
+        });
+        let mut rows: Vec<LongHeld> = rows.filter(|held| held.time >= limit).collect();
+        rows.sort_unstable_by_key(|held| (std::cmp::Reverse(held.time), held.row));
+        rows
     }
 
     /// Returns the time at which the ends of a held row are retried next.

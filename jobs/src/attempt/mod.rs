@@ -24,4 +24,4 @@ pub use end::AttemptEnd;
 pub(crate) use end::{EndKind, JobLabel, RetryContext, resolve_error};
 pub use envelope::Envelope;
 pub(crate) use envelope::{Attempt, Resolved};
-pub(crate) use ledger::{GroupLimits, HeldRow, IsolatedGroup, Ledger, TransactionGuard};
+pub(crate) use ledger::{GroupLimits, HeldRow, IsolatedGroup, Ledger, LongHeld, TransactionGuard};

@@ -360,7 +360,7 @@ impl Committer {
         task.owes_give_back = true;
         if self.lifecycle.gives_up() {
             self.ledger.forget(&ends);
-            report::given_up(ends.len());
+            report::given_up(&ends, report::NO_ANSWER);
         } else if ends.iter().any(|end| end.failures >= MAX_GROUP_FAILURES) {
             self.isolate(ends, error).await;
         } else {
@@ -499,10 +499,9 @@ impl Committer {
 
     /// Drops the ends that cannot be written in time: other workers take over their jobs.
     fn give_up(&self) {
-        let count = self.ledger.give_up();
-        if count > 0 {
-            report::given_up(count);
-        }
+        let dropped = self.ledger.give_up();
+        report::given_up(&dropped.held, report::ROWS_HELD);
+        report::given_up(&dropped.unwritten, report::NO_ANSWER);
     }
 }
 

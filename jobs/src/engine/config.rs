@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub(crate) grace: Duration,
     pub(crate) poll: Duration,
     pub(crate) unknown_after: Duration,
+    /// How long a row may be held by another session before the worker warns.
+    pub(crate) held_warning: Duration,
     /// The most bytes of large arguments that one claim takes for a pattern; one job is always taken.
     pub(crate) claim_bytes: i64,
     pub(crate) registry: Arc<Registry>,

@@ -6,7 +6,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection, PgPool};
 
 use super::lifecycle::{Lifecycle, Phase};
-use crate::sqlstate::ErrorClass;
+use crate::sqlstate::{ErrorClass, error_text};
 
 /// Limits and planner settings of every engine connection. The engine looks rows up by key: a plan that was
 /// made while a table was empty must not scan all of it later, and a plan for each call would cost more
@@ -85,14 +85,28 @@ impl EngineConnection {
     /// that could not be opened is an outage, whatever the reason.
     pub(crate) fn failed(&mut self, error: &sqlx::Error) {
         let was_open = self.current.take().is_some();
-        if was_open && !ErrorClass::is_unreachable(error) {
-            tracing::warn!(connection = self.purpose, %error, "database call failed; retrying");
+        let is_unreachable = ErrorClass::is_unreachable(error);
+        let error = error_text(error);
+        if was_open && !is_unreachable {
+            tracing::warn!(
+                connection = self.purpose,
+                error,
+                "database call failed; retrying"
+            );
             return;
         }
         if !std::mem::replace(&mut self.is_unreachable, true) {
-            tracing::warn!(connection = self.purpose, %error, "database unreachable; retrying until it is back");
+            tracing::warn!(
+                connection = self.purpose,
+                error,
+                "database unreachable; retrying until it is back"
+            );
         } else {
-            tracing::debug!(connection = self.purpose, %error, "database still unreachable");
+            tracing::debug!(
+                connection = self.purpose,
+                error,
+                "database still unreachable"
+            );
         }
     }
 

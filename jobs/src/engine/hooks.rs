@@ -99,6 +99,9 @@ pub trait ClaimHook: std::fmt::Debug + Send + Sync {
 
 /// Work that a worker does from time to time, on a connection of the engine's own.
 pub trait MaintenanceTask: std::fmt::Debug + Send + Sync {
+    /// Returns the name of its connection, in log lines and in `pg_stat_activity`.
+    fn name(&self) -> &'static str;
+
     /// Returns the interval between two executions.
     fn every(&self) -> Duration;
 

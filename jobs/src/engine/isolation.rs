@@ -85,7 +85,7 @@ async fn write(committer: &Committer, connection: &mut EngineConnection, group: 
     }
     if committer.lifecycle.gives_up() {
         committer.ledger.forget(&ends);
-        report::given_up(ends.len());
+        report::given_up(&ends, report::NO_ANSWER);
     } else if ends.len() > 1 {
         let mut first = ends;
         let second = first.split_off(first.len() / 2);

@@ -27,7 +27,7 @@ pub(crate) struct Maintenance {
 impl Maintenance {
     /// Runs one task at its interval, and when it is notified, until the worker is stopped.
     pub(crate) async fn run(self, task: Arc<dyn MaintenanceTask>) {
-        let mut connection = EngineConnection::new("maintenance", &self.config.pool);
+        let mut connection = EngineConnection::new(task.name(), &self.config.pool);
         loop {
             // Jitter keeps the workers of a fleet from running the task at the same moment.
             let wait = task

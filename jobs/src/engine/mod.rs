@@ -71,6 +71,7 @@ use maintenance::Maintenance;
 pub use outbox::Notification;
 use outbox::Outbox;
 pub use probe::{Moment, Probe};
+use renew::Leases;
 use schedule::Schedule;
 pub(crate) use slots::{Slots, covers};
 use tick::Ticker;
@@ -156,6 +157,15 @@ impl Engine {
             slots: Arc::clone(&self.slots),
             outbox: Arc::clone(&self.outbox),
             schedule: Arc::clone(&self.schedule),
+            lifecycle: Arc::clone(&self.lifecycle),
+        }
+    }
+
+    fn leases(&self) -> Leases {
+        Leases {
+            config: Arc::clone(&self.config),
+            hooks: Arc::clone(&self.hooks),
+            ledger: Arc::clone(&self.ledger),
             lifecycle: Arc::clone(&self.lifecycle),
         }
     }

@@ -1,14 +1,22 @@
-//! Renews leases, and stops jobs whose leases are lost.
+//! Renews leases, stops jobs whose leases are lost, and reports rows that keep ends from being written.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::config::Config;
 use super::connection::{EngineConnection, timed_out};
+use super::hooks::Hooks;
 use super::lifecycle::{Lifecycle, Phase};
+use super::report;
 use crate::attempt::Ledger;
 
 /// The interval at which leases are checked. A lease is at least a second long.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The time limit of one renewal. Jobs whose leases run out are stopped meanwhile.
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(3);
+/// The interval at which held rows are checked, and the pause after a warning.
+const HELD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const HELD_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// The maximum number of leases in one statement.
 const PAGE: usize = 5_000;
 
@@ -19,43 +27,71 @@ pub(crate) async fn connect(connection: &mut EngineConnection) {
     }
 }
 
-/// Renews leases until the last end is committed.
-pub(crate) async fn run(
-    ledger: Arc<Ledger>,
-    lifecycle: Arc<Lifecycle>,
-    mut connection: EngineConnection,
-) {
-    let mut check = tokio::time::interval(CHECK_INTERVAL);
-    check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
+/// The task that watches leases, with the parts of the engine that it uses.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    pub(crate) config: Arc<Config>,
+    pub(crate) hooks: Arc<Hooks>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+}
+
+impl Leases {
+    /// Renews leases until the last end is committed.
+    pub(crate) async fn run(self, mut connection: EngineConnection) {
         tokio::select! {
-            _ = check.tick() => {}
-            () = lifecycle.reached(Phase::Closing) => break,
+            () = renew_all(&self.ledger, &mut connection) => {}
+            () = stop_lapsed(&self.ledger) => {}
+            () = self.report_held() => {}
+            () = self.lifecycle.reached(Phase::Closing) => {}
         }
-        let (stopped, time_left) = ledger.stop_lapsed();
-        for job in stopped {
-            tracing::warn!(job.id = job, "lease could not be renewed; job stopped");
+        connection.close().await;
+    }
+
+    /// Reports rows that other sessions hold for long. The ends that wait for them keep their leases.
+    async fn report_held(&self) {
+        let limit = self.config.held_warning;
+        loop {
+            tokio::time::sleep(limit.min(HELD_CHECK_INTERVAL)).await;
+            let rows = self.ledger.long_held(Instant::now(), limit);
+            if !rows.is_empty() {
+                report::held(&rows, &self.hooks);
+                tokio::time::sleep(HELD_WARNING_INTERVAL).await;
+            }
         }
+    }
+}
+
+/// Renews the leases that are due, again and again.
+async fn renew_all(ledger: &Ledger, connection: &mut EngineConnection) {
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
         for due in ledger.leases_due().chunks(PAGE) {
             let sent = Instant::now();
-            // The timeout is the time until the next running job has to be stopped.
-            match tokio::time::timeout(time_left, renew(&mut connection, due)).await {
-                Ok(Ok(answer)) => {
+            let renewal = renew(connection, due);
+            let renewal = tokio::time::timeout(RENEWAL_TIMEOUT, renewal).await;
+            match renewal.unwrap_or_else(|_| Err(timed_out(RENEWAL_TIMEOUT))) {
+                Ok(answer) => {
                     connection.succeeded();
-                    note(&ledger, due, &answer, sent);
+                    note(ledger, due, &answer, sent);
                 }
-                Ok(Err(error)) => {
+                Err(error) => {
                     connection.failed(&error);
-                    break;
-                }
-                Err(_) => {
-                    connection.failed(&timed_out(time_left));
                     break;
                 }
             }
         }
     }
-    connection.close().await;
+}
+
+/// Stops the jobs whose leases could not be renewed in time, also while a renewal waits for its answer.
+async fn stop_lapsed(ledger: &Ledger) {
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        for job in ledger.stop_lapsed() {
+            tracing::warn!(job.id = job, "lease could not be renewed; job stopped");
+        }
+    }
 }
 
 /// The tokens whose leases were not renewed.

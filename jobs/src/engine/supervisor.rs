@@ -39,8 +39,9 @@ pub(super) async fn run(engine: Arc<Engine>, context: WorkerContext) {
         started(&engine, tasks.len());
         see_to_the_end(&engine, &mut tasks).await;
     }
-    engine.lifecycle.advance(Phase::Stopped);
+    // `run_until` returns in the last phase: log first.
     tracing::info!(worker = engine.config.name, "worker stopped");
+    engine.lifecycle.advance(Phase::Stopped);
     stop_poll.abort();
 }
 
@@ -64,11 +65,10 @@ fn spawn_all(engine: &Arc<Engine>, tasks: &mut Tasks, leases: EngineConnection) 
         "isolation",
         isolation::run(committer(), connection("isolation")),
     );
-    let (ledger, lifecycle) = (Arc::clone(&engine.ledger), Arc::clone(&engine.lifecycle));
-    tasks.spawn("leases", renew::run(ledger, lifecycle, leases));
+    tasks.spawn("leases", engine.leases().run(leases));
     tasks.spawn("notifications", engine.listener().run());
     for task in &engine.hooks.maintenance {
-        tasks.spawn("maintenance", engine.maintenance().run(Arc::clone(task)));
+        tasks.spawn(task.name(), engine.maintenance().run(Arc::clone(task)));
     }
     watchdog::start(&engine.ledger);
 }

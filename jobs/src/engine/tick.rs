@@ -18,7 +18,7 @@ use super::schedule::Schedule;
 use super::slots::Slots;
 use super::takeover::Takeovers;
 use crate::Error;
-use crate::attempt::{AttemptEnd, EndKind, Ledger};
+use crate::attempt::{AttemptEnd, EndKind, JobLabel, Ledger};
 
 /// The delay from which on due jobs are announced to other workers when they become ready: the marks of these
 /// workers may already be past the `run_at` of such jobs.
@@ -280,13 +280,21 @@ impl Ticker {
             .zip(row.lost_attempts.unwrap_or_default())
             .zip(row.lost_batches.unwrap_or_default())
             .zip(row.lost_queues.unwrap_or_default());
-        for ((((id, token), attempt), batch), queue) in lost {
+        let labels = row
+            .lost_kinds
+            .unwrap_or_default()
+            .into_iter()
+            .zip(row.lost_runs.unwrap_or_default())
+            .zip(row.lost_steps.unwrap_or_default())
+            .map(|((kind, run), step)| JobLabel { kind, run, step });
+        for (((((id, token), attempt), batch), queue), label) in lost.zip(labels) {
             if !may_take_over(&id) {
                 continue;
             }
             let mut end = AttemptEnd::new(id, token, attempt, batch);
             end.kind = EndKind::Lost;
             end.queue = Some(Arc::from(queue));
+            end.label = Some(Arc::new(label));
             self.ledger.take_over(end);
         }
         if looks_everywhere {

@@ -88,6 +88,7 @@ struct Columns {
     at: Vec<usize>,
     size: usize,
     kinds: Vec<&'static str>,
+    versions: Vec<u32>,
     queues: Vec<String>,
     priorities: Vec<i16>,
     attempts: Vec<i16>,
@@ -103,9 +104,11 @@ impl Columns {
     fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
         self.kinds
             .iter()
+            .zip(&self.versions)
             .zip(&self.queues)
-            .map(|(kind, queue)| Wanted {
+            .map(|((kind, version), queue)| Wanted {
                 kind,
+                version: *version,
                 queue,
                 is_step: false,
             })
@@ -116,6 +119,7 @@ impl Columns {
         self.at.push(at);
         self.size += size;
         self.kinds.push(kind);
+        self.versions.push(job.overrides.version.unwrap_or(1));
         self.queues.push(job.queue);
         self.priorities.push(job.priority);
         self.attempts.push(job.attempts.cast_signed());

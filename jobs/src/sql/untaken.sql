@@ -1,13 +1,18 @@
 -- Returns the wanted jobs that no live worker takes, and for each the best match among the workers. A worker
--- writes its heartbeat every 5 s.
-select wanted.ord as "ord!", worker.is_known as "is_known!", worker.is_taken as "is_taken!"
-from unnest($1::text[], $2::text[], $3::boolean[]) with ordinality as wanted (kind, queue, is_step, ord)
+-- writes its heartbeat every 5 s, and leaves jobs of a version that is newer than its own.
+select wanted.ord as "ord!", worker.is_known as "is_known!", worker.is_current as "is_current!",
+       worker.is_taken as "is_taken!"
+from unnest($1::text[], $2::text[], $3::boolean[], $4::integer[]) with ordinality
+     as wanted (kind, queue, is_step, version, ord)
 cross join lateral (
-    select count(*) > 0 as is_known, coalesce(bool_or(does.take), false) as is_taken,
-           coalesce(bool_or(does.take and does.serve), false) as is_served
+    select count(*) > 0 as is_known, coalesce(bool_or(does.know), false) as is_current,
+           coalesce(bool_or(does.know and does.take), false) as is_taken,
+           coalesce(bool_or(does.know and does.take and does.serve), false) as is_served
     from pipeline.workers w
+    cross join lateral unnest(w.kinds, w.versions) as known (kind, version)
     cross join lateral (
-        select not wanted.is_step or w.takes_steps as take,
+        select known.version >= wanted.version as know,
+               not wanted.is_step or w.takes_steps as take,
                exists (
                    select from jsonb_to_recordset(w.queues) as line (queue text)
                    where line.queue = wanted.queue
@@ -16,6 +21,6 @@ cross join lateral (
                ) as serve
     ) as does
     where w.stopped_at is null and w.seen_at > pipeline.now() - interval '30 s'
-      and wanted.kind = any (w.kinds)
+      and known.kind = wanted.kind
 ) as worker
 where not worker.is_served

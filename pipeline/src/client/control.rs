@@ -13,26 +13,26 @@ use super::send::copy;
 use crate::coordinator::{REQUESTS, is_in_the_way, news, take_up_chains};
 use crate::{Error, Result, RunStatus};
 
-/// How long an operation retries while other transactions hold the run.
-const HELD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The first and the maximum pause between two tries.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
-/// The pauses between tries, up to [`HELD_TIMEOUT`] in all.
+/// The pauses between tries, up to the client's lock timeout in all.
 struct Tries {
+    limit: Duration,
     until: Instant,
     pause: Duration,
 }
 
 impl Tries {
-    fn new() -> Self {
+    fn new(limit: Duration) -> Self {
         Self {
-            until: Instant::now() + HELD_TIMEOUT,
+            limit,
+            until: Instant::now() + limit,
             pause: PAUSE.0,
         }
     }
 
-    /// Sleeps before the next try, twice as long each time. Returns `false` when [`HELD_TIMEOUT`] has passed.
+    /// Sleeps before the next try, twice as long each time. Returns `false` when the limit has passed.
     async fn wait(&mut self) -> bool {
         if Instant::now() >= self.until {
             return false;
@@ -56,7 +56,7 @@ impl<O> Run<O> {
     /// [`Error::NoRun`] if the run does not exist; [`Error::RunEnded`] with the status if it has ended;
     /// [`Error::Busy`] if another transaction held the run for thirty seconds: the run is not cancelled then.
     pub async fn cancel(&self) -> Result<()> {
-        let mut tries = Tries::new();
+        let mut tries = Tries::new(self.client().lock_timeout());
         let asked = loop {
             let asked = sqlx::query_file!("src/sql/ask_cancel.sql", self.id())
                 .fetch_one(self.client().pool())
@@ -66,7 +66,7 @@ impl<O> Run<O> {
                 asked => break asked?,
             }
             if !tries.wait().await {
-                return Err(Error::Busy { run: self.id() });
+                return Err(self.busy("cancelled", &tries));
             }
         };
         if asked.is_missing {
@@ -102,11 +102,19 @@ impl<O> Run<O> {
             }
             if !tries.wait().await {
                 return if self.withdraw(request).await? {
-                    Err(Error::Busy { run: self.id() })
+                    Err(self.busy("cancelled", tries))
                 } else {
                     self.cancelled_by_a_worker().await
                 };
             }
+        }
+    }
+
+    fn busy(&self, asked: &'static str, tries: &Tries) -> Error {
+        Error::Busy {
+            run: self.id(),
+            asked,
+            limit: tries.limit,
         }
     }
 
@@ -320,7 +328,7 @@ impl<O> Reopen<'_, O> {
     }
 
     async fn reopen(self) -> Result<()> {
-        let mut tries = Tries::new();
+        let mut tries = Tries::new(self.run.client().lock_timeout());
         loop {
             match self.try_reopen().await {
                 Ok(true) => return Ok(()),
@@ -329,7 +337,7 @@ impl<O> Reopen<'_, O> {
                 Err(error) => return Err(error),
             }
             if !tries.wait().await {
-                return Err(Error::Busy { run: self.run.id() });
+                return Err(self.run.busy("reopened", &tries));
             }
         }
     }

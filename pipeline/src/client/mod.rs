@@ -88,6 +88,15 @@ impl Client {
         self
     }
 
+    /// Sets how long a call waits for a row that another transaction holds, so that a test need not wait for
+    /// as long as the default.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_lock_timeout(mut self, limit: std::time::Duration) -> Self {
+        self.jobs = self.jobs.with_lock_timeout(limit);
+        self
+    }
+
     fn remembered(&self) -> &Remembered {
         &self.shared.remembered
     }

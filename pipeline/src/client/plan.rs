@@ -110,8 +110,10 @@ impl<'a> Plan<'a> {
     pub(super) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
         self.groups().flat_map(|group| {
             let steps = group.graph.nodes().filter_map(|node| {
+                let (kind, version) = node.job()?;
                 Some(Wanted {
-                    kind: node.job()?.0,
+                    kind,
+                    version,
                     queue: &node.options()?.queue,
                     is_step: true,
                 })
@@ -119,6 +121,7 @@ impl<'a> Plan<'a> {
             let callbacks = group.graph.spec().callbacks.iter();
             steps.chain(callbacks.map(|callback| Wanted {
                 kind: &callback.job,
+                version: callback.version,
                 queue: &callback.options.queue,
                 is_step: false,
             }))

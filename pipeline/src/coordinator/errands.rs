@@ -28,6 +28,10 @@ const PAGE: i32 = 50;
 pub(crate) struct Errands;
 
 impl MaintenanceTask for Errands {
+    fn name(&self) -> &'static str {
+        "requests"
+    }
+
     fn every(&self) -> Duration {
         Duration::from_secs(1)
     }

@@ -26,6 +26,10 @@ pub(crate) struct Reconciler {
 }
 
 impl MaintenanceTask for Reconciler {
+    fn name(&self) -> &'static str {
+        "reconciler"
+    }
+
     fn every(&self) -> Duration {
         self.every
     }

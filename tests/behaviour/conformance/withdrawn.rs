@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::jobs::manual::Outcome;
-use pipeline::{Error, Pipeline, StepState, StepStatus};
+use pipeline::{Client, Error, Pipeline, StepState, StepStatus};
 use sqlx::types::Json;
 use tests::with_database;
 
@@ -205,6 +205,34 @@ async fn a_client_transaction_that_holds_a_run_has_limits_of_its_own() {
             ]
         );
         it.drain(&[]).await;
+    })
+    .await;
+}
+
+/// No attempt follows in a run that is being cancelled, and none is announced.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_whose_worker_died_in_a_cancelling_run_was_not_retried() {
+    with_database(async |db| {
+        let client = Client::new(db.pool().clone());
+        let pipeline = Pipeline::configure("x", |p| p.step("a", act("a")).attempts(3));
+        let run = client.start(pipeline.unwrap()).await.unwrap();
+        sqlx::query(
+            "update pipeline.jobs set status = 'running', token = id, worker = 99, attempt = 1,
+                    claimed_at = pipeline.now() - interval '2 hours',
+                    lease_until = pipeline.now() - interval '1 hour'",
+        )
+        .execute(db.pool())
+        .await
+        .unwrap();
+        run.cancel().await.unwrap();
+        let it = Running::start(db);
+        it.becomes(&run, "cancelled").await;
+        let attempts = run.attempts("a").await.unwrap();
+        assert_eq!(attempts.len(), 1);
+        assert_eq!(attempts[0].outcome.as_str(), "cancelled");
+        let error = attempts[0].error.as_ref();
+        assert_eq!(error.map(|error| error.class.as_str()), Some("WorkerDied"));
+        it.stop().await;
     })
     .await;
 }

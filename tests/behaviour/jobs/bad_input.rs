@@ -36,7 +36,7 @@ async fn refused(db: &Database, job: impl Fn() -> NewJob) -> Error {
 }
 
 fn set_up(db: &Database) -> Worker {
-    Worker::new(db.pool().clone())
+    Worker::new(db.pool().clone()).register::<Do>()
 }
 
 fn refused_worker(worker: Worker) -> Error {
@@ -382,6 +382,43 @@ async fn two_job_types_of_one_worker_have_two_names() {
         );
         let twice = worker().register::<(Do, Do)>().register::<Do>();
         assert!(twice.into_parts().is_ok(), "one type may be named twice");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_that_could_do_nothing_is_refused() {
+    with_database(async |db| {
+        let error = refused_worker(Worker::new(db.pool().clone()).queue("default", 1).name("w"));
+        assert!(matches!(error, Error::NothingRegistered { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("`w`") && said.contains(".register"), "{said}");
+
+        let one_that_matches = set_up(db).queue("default", 1).only("do");
+        assert!(one_that_matches.into_backend().is_ok());
+        let none = set_up(db).queue("default", 1).only("do").only("mail.*");
+        let error = refused_worker(none);
+        assert!(matches!(error, Error::OnlyMatchesNothing { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("`mail.*`") && said.contains("(do)"), "{said}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_poll_interval_is_from_ten_milliseconds_to_ten_seconds() {
+    with_database(async |db| {
+        let every = |poll| set_up(db).queue("default", 1).poll(poll);
+        for poll in [10, 10_000].map(Duration::from_millis) {
+            assert!(every(poll).into_backend().is_ok(), "{poll:?}");
+        }
+        for poll in [9, 10_001].map(Duration::from_millis) {
+            let error = refused_worker(every(poll));
+            assert!(matches!(error, Error::PollOutOfRange { .. }), "{error}");
+            let said = error.to_string();
+            assert!(said.contains(&format!("{poll:?}")), "{said}");
+            assert!(said.contains("from 10ms to 10s"), "{said}");
+        }
     })
     .await;
 }

@@ -84,7 +84,14 @@ async fn a_takeover_is_logged_as_the_retry_or_the_failure_that_it_is() {
         let class = "error.class=\"WorkerDied\"";
         let parts = [" WARN ", "job failed for good", "job.kind=\"do\"", class];
         assert_one_line(last, &parts);
-        assert_one_line(first, &[" INFO ", "will be retried", class, "attempt=1"]);
+        let parts = [
+            " INFO ",
+            "will be retried",
+            "job.kind=\"do\"",
+            class,
+            "attempt=1",
+        ];
+        assert_one_line(first, &parts);
     })
     .await;
     Captured::text();

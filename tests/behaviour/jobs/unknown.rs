@@ -190,3 +190,61 @@ async fn who_enqueues_what_nobody_knows_is_warned_soon_and_once() {
     })
     .await;
 }
+
+/// The first and the second version of one job type.
+mod versions {
+    use super::{Context, Deserialize, Job, JobError, Perform, Serialize};
+
+    #[derive(Serialize, Deserialize, Job)]
+    #[job(name = "versioned")]
+    pub(super) struct First;
+
+    #[derive(Serialize, Deserialize, Job)]
+    #[job(name = "versioned", version = 2)]
+    pub(super) struct Second;
+
+    impl Perform for First {
+        type Input = ();
+        type Output = ();
+        async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
+            Ok(())
+        }
+    }
+
+    impl Perform for Second {
+        type Input = ();
+        type Output = ();
+        async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
+            Ok(())
+        }
+    }
+}
+
+/// On one thread: the test's own.
+#[tokio::test]
+async fn who_enqueues_a_version_that_is_newer_than_all_live_workers_is_warned() {
+    Captured::begin();
+    with_database(async |db| {
+        let worker = Running::start(db, |worker| {
+            worker.register::<versions::First>().queue("default", 1)
+        });
+        let client = client(db);
+        let first = client.enqueue(versions::First).await.unwrap().id;
+        ended(db, first).await;
+        let id = client.enqueue(versions::Second).await.unwrap().id;
+        let line = eventually("a warning", async || {
+            let log = Captured::so_far();
+            let of_it = |line: &&str| line.contains("only in older versions");
+            log.lines().find(of_it).map(str::to_owned)
+        })
+        .await;
+        assert!(
+            line.contains("job.kind=\"versioned\"") && line.contains("job.version=2"),
+            "{line}"
+        );
+        assert_eq!(job(db, id).await.attempt, 0);
+        worker.stop().await;
+    })
+    .await;
+    Captured::text();
+}

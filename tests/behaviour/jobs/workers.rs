@@ -462,7 +462,6 @@ async fn times_without_end_are_as_good_as_a_hundred_years() {
         let worker = Running::start(db, |worker| {
             worker
                 .grace(Duration::MAX)
-                .poll(Duration::MAX)
                 .unknown_after(Duration::MAX)
                 .queue("default", 4)
         });

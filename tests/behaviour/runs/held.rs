@@ -232,3 +232,32 @@ async fn a_reopening_does_not_wait_for_the_run_before_it() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_cancel_or_a_reopening_of_a_held_run_gives_up_and_says_what_was_not_done() {
+    with_database(async |db| {
+        let client = Client::new(db.pool().clone());
+        let id = client.start(one("x")).await.unwrap().id();
+        let run = client
+            .clone()
+            .with_lock_timeout(Duration::from_millis(50))
+            .run(id);
+        let mut holder = db.pool().begin().await.unwrap();
+        hold(&mut holder, id).await;
+        let texts = [
+            run.cancel().await.unwrap_err().to_string(),
+            run.reopen().await.unwrap_err().to_string(),
+        ];
+        for (text, asked) in texts.iter().zip(["cancelled", "reopened"]) {
+            let begins = format!("run {id} was not {asked}: another transaction has held it");
+            assert!(text.starts_with(&begins), "{text}");
+            assert!(
+                text.contains("for 50ms") && text.contains("pg_stat_activity"),
+                "{text}"
+            );
+        }
+        holder.rollback().await.unwrap();
+        assert_eq!(status(db, id).await, "running");
+    })
+    .await;
+}

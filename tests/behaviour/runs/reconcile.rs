@@ -188,7 +188,7 @@ async fn a_step_whose_queue_row_was_deleted_fails_and_its_run_goes_on_from_there
         );
         let said = message(db, &run, "hold").await;
         assert!(
-            said.contains("step `hold` (job ") && said.contains("run the pipeline again"),
+            said.contains("step `hold` (job ") && said.contains("run.reopen()"),
             "{said}"
         );
         // What had started before it runs on.

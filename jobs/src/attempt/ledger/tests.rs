@@ -269,8 +269,7 @@ fn a_running_attempt_stops_before_its_lease_ends_and_a_finished_one_is_kept() {
     assert!(ledger.claim(&job(1), Arc::clone(&running), long_ago));
     assert!(ledger.claim(&job(2), Arc::default(), long_ago));
     succeed(&ledger, 2);
-    let (stopped, _) = ledger.stop_lapsed();
-    assert_eq!(stopped, [1_001]);
+    assert_eq!(ledger.stop_lapsed(), [1_001]);
     assert!(running.is_asked_to_stop());
     ledger.end(1, |_| false);
     assert_eq!(known(&ledger), [1, 2], "a lapsed attempt is remembered");
@@ -321,8 +320,31 @@ fn giving_up_drops_what_waits_and_keeps_what_runs() {
     succeed(&ledger, 2);
     succeed(&ledger, 3);
     let writing = take_group(&ledger, no_rows);
-    assert_eq!(ledger.give_up(), 1);
+    let dropped = ledger.give_up();
+    assert_eq!(tokens(&dropped.unwritten), [3]);
+    assert!(dropped.held.is_empty());
     assert_eq!(known(&ledger), [1, 2]);
     ledger.forget(&writing);
     assert_eq!((known(&ledger), ledger.uncommitted()), (vec![1], 0));
+}
+
+#[test]
+fn a_row_that_is_held_for_long_is_reported_with_the_ends_that_wait() {
+    let ledger = ledger(10, 1 << 20);
+    let start = Instant::now();
+    for token in 1..=2 {
+        claim(&ledger, token);
+        succeed(&ledger, token);
+    }
+    let group = take_group(&ledger, no_rows);
+    defer(&ledger, start, group);
+    let limit = Duration::from_secs(10);
+    assert!(ledger.long_held(start + limit / 2, limit).is_empty());
+    let held = ledger.long_held(start + limit, limit);
+    assert_eq!(held.len(), 1);
+    assert_eq!((held[0].row, held[0].time, held[0].ends), (RUN, limit, 2));
+    let mut dropped = tokens(&ledger.give_up().held);
+    dropped.sort_unstable();
+    assert_eq!(dropped, [1, 2]);
+    assert!(ledger.long_held(start + limit, limit).is_empty());
 }

@@ -1,0 +1,60 @@
+//! The time for which a client's call waits for a row that another transaction holds.
+
+use std::time::Duration;
+
+use sqlx::{PgConnection, PgPool};
+
+use crate::part::Part;
+use crate::{Error, Result};
+
+/// How long a client's call waits for a row, by default.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A change of one thing that may have to wait for its row.
+#[derive(Debug)]
+pub(crate) struct LimitedChange {
+    /// The thing that is changed: `job 7`.
+    pub(crate) what: String,
+    /// The change: `discarded`.
+    pub(crate) asked: &'static str,
+    pub(crate) limit: Duration,
+}
+
+impl LimitedChange {
+    /// Makes the change in a transaction of its own.
+    pub(crate) async fn make<T>(
+        &self,
+        pool: &PgPool,
+        change: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, sqlx::Error> {
+        let mut connection = pool.acquire().await?;
+        let mut part = Part::transaction(&mut connection).await?;
+        let outcome = match self.begin(part.connection()).await {
+            Ok(()) => change(part.connection()).await,
+            Err(error) => Err(error),
+        };
+        part.finish(outcome).await
+    }
+
+    /// Limits the lock waits of the transaction that this connection is in.
+    pub(crate) async fn begin(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        let limit = format!("{}ms", self.limit.as_millis().max(1));
+        sqlx::query!("select set_config('lock_timeout', $1, true)", limit)
+            .fetch_one(connection)
+            .await?;
+        Ok(())
+    }
+
+    /// Returns the error of this change: [`Error::Busy`] if another transaction held the row for too long.
+    pub(crate) fn error(self, error: sqlx::Error) -> Error {
+        let code = error.as_database_error().and_then(|error| error.code());
+        if code.as_deref() != Some("55P03") {
+            return error.into();
+        }
+        Error::Busy {
+            what: self.what,
+            asked: self.asked,
+            limit: self.limit,
+        }
+    }
+}
