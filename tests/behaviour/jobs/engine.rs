@@ -338,6 +338,7 @@ async fn a_jump_of_the_clock_fails_no_running_job() {
 async fn a_queue_that_is_named_twice_is_an_error() {
     with_database(async |db| {
         let worker = Worker::new(db.pool().clone())
+            .register::<Do>()
             .queue("payments", 2)
             .queue("payments", 8);
         let error = worker.run().await.unwrap_err();
