@@ -23,3 +23,4 @@ mod modules;
 mod processes;
 mod runs;
 mod secrets;
+mod state_machine;
