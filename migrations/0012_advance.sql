@@ -106,14 +106,15 @@ language sql immutable parallel safe as $$
     end
 $$;
 
--- Returns how a step ends after an attempt that did not succeed; null: the step waits for its next attempt. p_is_last
--- says that the job has failed for good. Rule 18: in a run that is being cancelled, no attempt follows another.
+-- Returns how a step ends after an attempt; null: the step waits for its next attempt. p_is_last says that the job has
+-- failed for good. Rule 18: in a run that is being cancelled, no attempt follows another.
 create function pipeline.step_outcome_after(
     p_outcome pipeline.attempt_outcome, p_is_last boolean, p_error_class text,
     p_status pipeline.run_status, p_drain pipeline.drain
 ) returns pipeline.attempt_outcome
 language sql immutable parallel safe as $$
     select case
+        when p_outcome in ('succeeded', 'ended_run') then p_outcome
         when p_is_last and p_status = 'cancelling'
              and (p_outcome = 'lease_lost' or p_error_class = 'RunCancelled')
             then 'cancelled'::pipeline.attempt_outcome
@@ -236,7 +237,9 @@ begin
     return array(select r.id from pipeline.runs r where r.id = any (p_runs) and r.id <> all (v_locked));
 end $$;
 
--- Ends the attempts of steps that did not simply succeed. p_deleted are the jobs of those that did. `ends` are the
+-- Ends the attempts of steps that did not simply succeed. p_deleted are the jobs of those that did. An attempt that
+-- succeeded is missing there if its lease was renewed in the same moment: the row that the first statement has locked
+-- is then newer than its snapshot. end_jobs_v1 finds it. `ends` are the
 -- attempts that end their steps, including those that succeeded; their outcome is that of the step.
 create function pipeline.end_other_steps_v1(
     p_ends pipeline.attempt_end[], p_deleted bigint[], p_unknown_ms bigint,
@@ -286,7 +289,8 @@ begin
         from last where a.job = last.job and a.token = last.token and a.outcome = 'retried'
     )
     select array_agg(row(
-        l.job, l.token, l.of_step, l.attempt, l.ran_ms, l.wait_ms, null,
+        l.job, l.token, l.of_step, l.attempt, l.ran_ms, l.wait_ms,
+        case when l.of_step in ('succeeded', 'ended_run') then l.output end,
         -- A step that was stopped has the error of its attempt before.
         coalesce(l.decided_class, l.error_class, d.error_class),
         coalesce(l.decided_message, l.error_message, d.error_message), l.place
