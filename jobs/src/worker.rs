@@ -248,7 +248,7 @@ impl Worker {
     /// What was wrong with how it was set up, before it runs; [`Error::NotMigrated`]. A database that
     /// cannot be reached is no error: the worker waits for it.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        let (name, backend, performer) = self.into_backend()?;
+        let (name, backend, performer) = self.into_working_backend()?;
         let engine = Arc::clone(&backend.engine);
         let worker = WorkerBuilder::new(name.as_str())
             .backend(backend)
@@ -321,7 +321,7 @@ impl Worker {
         WorkerBuilder<Envelope, JobsBackend, apalis_core::layers::Identity>,
         Performer,
     )> {
-        let (name, backend, performer) = self.into_backend()?;
+        let (name, backend, performer) = self.into_working_backend()?;
         Ok((
             WorkerBuilder::new(name.as_str()).backend(backend),
             performer,
@@ -338,6 +338,16 @@ impl Worker {
         let (engine, performer) = self.into_engine()?;
         let name = engine.config.name.clone();
         Ok((name, JobsBackend::new(Arc::new(engine)), performer))
+    }
+
+    /// Returns the backend of a worker that performs jobs. A backend that only shows them needs no job type.
+    fn into_working_backend(self) -> Result<(String, JobsBackend, Performer)> {
+        let has_no_type = self.mistake.is_none() && self.registry.names().is_empty();
+        let (name, backend, performer) = self.into_backend()?;
+        if has_no_type {
+            return Err(Error::NothingRegistered { worker: name });
+        }
+        Ok((name, backend, performer))
     }
 
     /// Returns the worker's engine without its tasks: a test runs its transactions one by one.
@@ -360,9 +370,6 @@ impl Worker {
             .name
             .unwrap_or_else(|| format!("{host}:{}", std::process::id()));
         let known = self.registry.names();
-        if known.is_empty() {
-            return Err(Error::NothingRegistered { worker: name });
-        }
         let matches_none = |pattern: &&String| !known.iter().any(|kind| covers(pattern, kind));
         if let Some(pattern) = self.only.iter().find(matches_none) {
             return Err(Error::OnlyMatchesNothing {

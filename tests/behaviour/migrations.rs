@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::jobs::support::{Do, Log, What, client, ended, eventually};
 use crate::logged::Captured;
 use crate::processes::helper;
-use crate::runs::support::act;
+use crate::runs::support::{Act, act};
 
 /// Takes the schema away, so that there is everything to migrate.
 async fn empty(db: &Database) {
@@ -295,7 +295,9 @@ async fn a_worker_does_not_run_where_a_migration_is_missing() {
         let none = worker(db.pool()).run().await.unwrap_err().to_string();
         let wanted = format!(": {said} has no table `pipeline.migrations`; {REMEDY}");
         assert!(none.ends_with(&wanted), "{none}");
-        let pipelines = pipeline::Worker::new(db.pool().clone()).queue("default", 1);
+        let pipelines = pipeline::Worker::new(db.pool().clone())
+            .register::<Act>()
+            .queue("default", 1);
         let none = pipelines.run().await.unwrap_err();
         assert!(
             matches!(none, pipeline::Error::NotMigrated { .. }),

@@ -1,6 +1,6 @@
 //! An advance is one statement, which is its own transaction: its answer may be lost after it was committed.
 
-use pipeline::{Pipeline, RunStatus};
+use pipeline::{Client, Pipeline, RunStatus};
 use tests::with_database;
 
 use super::support::{Running, What, act};
@@ -39,6 +39,40 @@ async fn an_advance_whose_answer_is_lost_is_neither_repeated_nor_forgotten() {
         assert_eq!(attempts, [1, 1, 1], "the lost answer costs no attempt");
         it.stop().await;
         pool.close().await;
+    })
+    .await;
+}
+
+/// The first statement of an advance misses a row whose lease is renewed in the same moment: the row that it locks is
+/// newer than its snapshot. The attempt is then ended by the second way, and ends its step with its output.
+#[tokio::test]
+async fn an_attempt_that_the_first_statement_misses_ends_its_step() {
+    with_database(async |db| {
+        let client = Client::new(db.pool().clone());
+        let one = Pipeline::configure("one", |p| p.step("a", act("a"))).unwrap();
+        let run = client.start(one).await.unwrap();
+        sqlx::query(
+            "update pipeline.jobs
+             set status = 'running', token = 7, attempt = 1, worker = 1, claimed_at = pipeline.now(),
+                 lease_until = pipeline.now() + interval '1 h'",
+        )
+        .execute(db.pool())
+        .await
+        .unwrap();
+        let moved = "select e.outcome::text, e.output::text, m.over is not null
+             from pipeline.end_other_steps_v1(
+                 array[row(pipeline.step_id($1, 0), 7, 'succeeded', 1, 1, 0, '\"a\"', null, null, 0)
+                       ::pipeline.attempt_end],
+                 '{}', 60000) as other
+             cross join lateral unnest(other.ends) as e
+             cross join lateral pipeline.move_on_v1(other.ends, 1, '{}', '{}') as m";
+        let moved: (String, String, bool) = sqlx::query_as(moved)
+            .bind(run.id())
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
+        assert_eq!(moved, ("succeeded".into(), "\"a\"".into(), true));
+        assert_eq!(run.output().await.unwrap(), "a");
     })
     .await;
 }
