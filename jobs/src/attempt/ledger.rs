@@ -370,7 +370,7 @@ impl Ledger {
                 continue;
             }
             let before = state.probing.remove(&row);
-            if !state.held.contains_key(&row) {
+            if let std::collections::hash_map::Entry::Vacant(vacant) = state.held.entry(row) {
                 let (since, delay) = before.map_or((now, FIRST_RETRY_DELAY), |(since, delay)| {
                     let max = if now.duration_since(since) < LONG_HELD {
                         MAX_RETRY_DELAY
@@ -379,14 +379,13 @@ impl Ledger {
                     };
                     (since, (delay * 2).min(max))
                 });
-                let retry_at = state.retry_at(now, delay);
-                let held = Held {
+                let retry_at = now + delay.mul_f64(0.75 + 0.5 * fastrand::f64());
+                vacant.insert(Held {
                     since,
                     delay,
                     retry_at,
                     tokens: Vec::new(),
-                };
-                state.held.insert(row, held);
+                });
                 state.schedule.insert((retry_at, row));
             }
             state.hold(end, row);
@@ -698,19 +697,6 @@ impl Ledger {
 }
 
 impl State {
-    /// Returns when to retry the ends of a held row. Rows that are held for a while share their retries, so that
-    /// many held rows do not cost many transactions.
-    fn retry_at(&self, now: Instant, delay: Duration) -> Instant {
-        let alone = now + delay.mul_f64(0.75 + 0.5 * fastrand::f64());
-        if delay < MAX_RETRY_DELAY {
-            return alone;
-        }
-        let earliest = (now + delay / 2, HeldRow::Hook(0, i64::MIN));
-        let scheduled = self.schedule.range(earliest..).next();
-        let shared = scheduled.map(|(at, _)| *at);
-        shared.filter(|at| *at <= now + delay).unwrap_or(alone)
-    }
-
     fn uncommitted(&self) -> usize {
         self.waiting.len() + self.writing + self.in_isolation
     }

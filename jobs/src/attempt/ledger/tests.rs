@@ -188,36 +188,6 @@ fn a_row_that_is_held_for_long_is_tried_at_the_longest_pause() {
 }
 
 #[test]
-fn rows_that_are_held_for_a_while_are_retried_together() {
-    let ledger = ledger(100, 1 << 20);
-    let row = |end: &AttemptEnd| HeldRow::Job(end.id);
-    for token in 1..=20 {
-        claim(&ledger, token);
-        succeed(&ledger, token);
-    }
-    let began = Instant::now();
-    let mut now = began;
-    let mut groups = Vec::new();
-    while now < began + LONG_HELD * 3 {
-        let group = ledger.take_group(now, false, |end| vec![row(end)]);
-        if !group.is_empty() && now > began + LONG_HELD * 2 {
-            groups.push(group.len());
-        }
-        let held = group.into_iter().map(|end| {
-            let row = row(&end);
-            (end, row)
-        });
-        ledger.defer(now, held.collect());
-        now = ledger
-            .next_retry()
-            .unwrap_or(now)
-            .max(now + Duration::from_micros(1));
-    }
-    let retries: usize = groups.iter().sum();
-    assert!(retries > 20 * groups.len() / 2, "{groups:?}");
-}
-
-#[test]
 fn a_takeover_of_a_held_row_is_dropped() {
     let ledger = ledger(10, 1 << 20);
     let mut lost = AttemptEnd::new(5, 50, 1, None);
