@@ -191,7 +191,7 @@ async fn wake(connection: &mut PgConnection, queues: Option<Vec<String>>) -> Res
     let queues = queues.unwrap_or_default();
     if !queues.is_empty() {
         sqlx::query!(
-            "select pipeline.announce_v1($1, pipeline.now() - interval '1 minute')",
+            "select pipeline.notify_queues_v1($1, pipeline.now() - interval '1 minute')",
             &queues
         )
         .execute(connection)

@@ -446,7 +446,7 @@ mod tests {
         for text in [
             "relation \"pipeline.jobs\" does not exist",
             "Relation »pipeline.jobs« existiert nicht",
-            "function pipeline.claim_v1(bigint) does not exist",
+            "function pipeline.claim_jobs_v1(bigint) does not exist",
         ] {
             assert!(names(text, "pipeline."), "{text}");
         }

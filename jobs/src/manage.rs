@@ -270,9 +270,12 @@ impl Client {
         let outcome = loop {
             let change = self.change(format!("job {job}"), "retried");
             let retry = async |connection: &mut PgConnection| {
-                sqlx::query!("select said, key, holder from pipeline.retry_v1($1)", job)
-                    .fetch_one(connection)
-                    .await
+                sqlx::query!(
+                    "select result, key, holder from pipeline.retry_job_v1($1)",
+                    job
+                )
+                .fetch_one(connection)
+                .await
             };
             match change.make(self.pool(), retry).await {
                 // Its key was taken at this very moment: now it can be seen by whom.
@@ -283,7 +286,7 @@ impl Client {
         if let (Some(key), Some(by)) = (outcome.key, outcome.holder) {
             return Err(Error::KeyTaken { id: job, key, by });
         }
-        let said = outcome.said.as_deref();
+        let said = outcome.result.as_deref();
         changed(job, said, "failed or discarded", "retried")
     }
 
@@ -297,7 +300,7 @@ impl Client {
         no_step(job)?;
         let change = self.change(format!("job {job}"), "discarded");
         let discard = async |connection: &mut PgConnection| {
-            sqlx::query_scalar!("select pipeline.discard_v1($1)", job)
+            sqlx::query_scalar!("select pipeline.delete_job_v1($1)", job)
                 .fetch_one(connection)
                 .await
         };
@@ -342,7 +345,7 @@ impl Client {
         let resume = async |connection: &mut PgConnection| {
             sqlx::query!(
                 "with resumed as (update pipeline.queues set paused_at = null where name = $1)
-                 select pipeline.announce_v1(array[$1::text], pipeline.now())",
+                 select pipeline.notify_queues_v1(array[$1::text], pipeline.now())",
                 queue
             )
             .execute(connection)

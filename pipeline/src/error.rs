@@ -268,6 +268,16 @@ pub enum Error {
         status: crate::StepStatus,
     },
 
+    /// A run failed only by steps whose failures are ignored, and a reopening names none of them: the run would
+    /// fail again at once.
+    #[error("{}", only_ignored(*.run, .steps))]
+    OnlyIgnored {
+        /// The run.
+        run: i64,
+        /// The keys of the failed steps.
+        steps: Vec<String>,
+    },
+
     /// A run would be opened again, and nobody could go on with it.
     #[error(
         "no live worker knows {jobs}, which run {run} needs: start one that does, or reopen the run \
@@ -379,6 +389,22 @@ impl From<jobs::Error> for Error {
             other => Self::Jobs(other),
         }
     }
+}
+
+fn only_ignored(run: i64, steps: &[String]) -> String {
+    /// How many steps a message names.
+    const NAMED: usize = 10;
+    let named = steps.iter().take(NAMED).map(|step| format!("`{step}`"));
+    let more = match steps.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "run {run} failed only by steps whose failures are ignored ({}{more}), and would fail again at once: name \
+         the steps to run again, as in `run.reopen().step(\"{}\")`",
+        named.collect::<Vec<_>>().join(", "),
+        steps.first().map_or("", String::as_str),
+    )
 }
 
 /// How to come by the output of a step that stands there.

@@ -117,14 +117,14 @@ async fn a_database_from_a_newer_version_is_refused_and_left_as_it_was() {
 #[tokio::test]
 async fn a_migration_edited_after_it_was_applied_is_refused() {
     with_database(async |db| {
-        sqlx::query("update pipeline.migrations set checksum = 'other' where version = 1")
+        sqlx::query("update pipeline.migrations set checksum = 'other' where version = 101")
             .execute(db.pool())
             .await
             .unwrap();
         let error = jobs::migrate(db.pool()).await.unwrap_err();
         assert!(matches!(
             error,
-            jobs::Error::MigrationChanged { version: 1, .. }
+            jobs::Error::MigrationChanged { version: 101, .. }
         ));
         assert!(error.to_string().contains("must never change"), "{error}");
     })

@@ -328,4 +328,4 @@ cross join lateral (
     where e.run = r.id and e.step is null
       and e.status in ('succeeded', 'failed', 'halted', 'cancelled', 'skipped')
 ) as ends
-where ends.count > r.round or r.history > 0 and r.ended_at is not null and ends.count <> r.round
+where ends.count > r.round or r.event_level <> 'none' and r.ended_at is not null and ends.count <> r.round

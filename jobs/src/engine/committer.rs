@@ -465,7 +465,13 @@ impl Committer {
             .committed(&written, |end| self.hooks.rows_of(end));
         // Last: a waiter that is told may start the next run at once, for which slots must be free again.
         let calls = self.local.call(done.effects.after_commit, connection);
-        let _ = tokio::time::timeout(AFTER_COMMIT_TIMEOUT, calls).await;
+        if tokio::time::timeout(AFTER_COMMIT_TIMEOUT, calls)
+            .await
+            .is_err()
+        {
+            // A call is dropped in the middle of its statement.
+            connection.discard();
+        }
         // A waiter of this process that hears the notification first would have to ask for the output.
         self.outbox.push(done.effects.notifications);
     }

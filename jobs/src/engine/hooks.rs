@@ -89,7 +89,7 @@ pub struct FailedJob {
 /// Takes part in the transaction that claims jobs.
 pub trait ClaimHook: std::fmt::Debug + Send + Sync {
     /// Loads the input of the claimed jobs that it knows about. Jobs for whose input there is no room now
-    /// are given back (`pipeline.unclaim_v1`) and removed from the list.
+    /// are given back (`pipeline.release_claims_v1`) and removed from the list.
     fn load<'a>(
         &'a self,
         connection: &'a mut PgConnection,
@@ -166,7 +166,7 @@ type AfterCommitFn =
 
 impl AfterCommit {
     /// Creates a call. Its arguments are a connection, on which it may read, and the identity of the database
-    /// (`pipeline.database_v1`). The transaction is committed, so that the call has no error to report.
+    /// (`pipeline.database_id_v1`). The transaction is committed, so that the call has no error to report.
     pub fn new(
         call: impl for<'c> FnOnce(&'c mut PgConnection, &'c str) -> BoxFuture<'c, ()>
         + Send

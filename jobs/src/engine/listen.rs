@@ -76,7 +76,7 @@ impl Listener {
 }
 
 /// Returns the payload that announces ready rows of a queue with a `run_at` of `since` or later. The format
-/// is that of `pipeline.announce_v1`: the time is rounded down to 100 ms, so that equal payloads are sent once.
+/// is that of `pipeline.notify_queues_v1`: the time is rounded down to 100 ms, so that equal payloads are sent once.
 pub(crate) fn payload(queue: &str, since: DateTime<Utc>) -> String {
     format!("{queue} {}", since.timestamp_millis().div_euclid(100) * 100)
 }

@@ -37,7 +37,7 @@ static WORKERS: Mutex<Vec<Weak<Committer>>> = Mutex::new(Vec::new());
 /// What a worker tells the clients of its process.
 #[derive(Debug, Default)]
 pub(crate) struct Local {
-    /// The identity of the database that the committer was last connected to: `pipeline.database_v1`.
+    /// The identity of the database that the committer was last connected to: `pipeline.database_id_v1`.
     database: Mutex<Option<String>>,
     /// Whether claims that the ledger does not know are to be given back.
     has_unknown: AtomicBool,
@@ -46,7 +46,7 @@ pub(crate) struct Local {
 impl Local {
     /// Asks the database for its identity.
     pub(super) async fn connected(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let database = sqlx::query_scalar!("select pipeline.database_v1()")
+        let database = sqlx::query_scalar!("select pipeline.database_id_v1()")
             .fetch_one(connection)
             .await?;
         *self.database.lock() = database;

@@ -39,7 +39,7 @@ const SWEEP_SHORT: Duration = Duration::from_millis(250);
 const REDUCED_SWEEP_DEPTH: Duration = Duration::from_secs(60 * 60);
 const FULL_DEPTH: Duration = Duration::from_secs(64 * 24 * 60 * 60);
 
-/// The ranges that a scan covers: the index without the stretches, as columns for `pipeline.heads_v1`.
+/// The ranges that a scan covers: the index without the stretches, as columns for `pipeline.queue_heads_v1`.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     /// The line of each range that belongs to an exact pattern, counted from 1; `None` for other ranges.
@@ -49,7 +49,7 @@ pub(super) struct Ranges {
     cuts: u64,
 }
 
-/// The stretches as columns for `pipeline.sweep_v1`, each in two parts: the last pair of queue and rank, and
+/// The stretches as columns for `pipeline.sweep_ranges_v1`, each in two parts: the last pair of queue and rank, and
 /// the ranges before that pair.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {

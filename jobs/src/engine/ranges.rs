@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use super::marks::Found;
 use super::stretches::{MAX_RANK, MIN_RANK, Place};
 
-/// Ranges as columns for `pipeline.heads_v1`. A range either lies in one queue, from a position up to a rank,
+/// Ranges as columns for `pipeline.queue_heads_v1`. A range either lies in one queue, from a position up to a rank,
 /// or holds all queues from one name up to another.
 #[derive(Debug, Default)]
 pub(super) struct Columns {

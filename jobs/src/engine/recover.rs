@@ -28,7 +28,7 @@ pub(super) async fn give_back_unknown(
     let given_back = limited(async {
         let connection = connection.get().await?;
         sqlx::query!(
-            "select count, queues, since from pipeline.disown_v1($1, $2, $3)",
+            "select count, queues, since from pipeline.release_unknown_claims_v1($1, $2, $3)",
             config.worker(),
             known,
             limits::millis(MAX_CLAIM_AGE),

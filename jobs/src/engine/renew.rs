@@ -108,7 +108,7 @@ async fn renew(
 ) -> Result<Answer, sqlx::Error> {
     let (ids, tokens): (Vec<i64>, Vec<i64>) = due.iter().copied().unzip();
     let row = sqlx::query!(
-        "select lost, held from pipeline.renew_v1($1, $2)",
+        "select lost, held from pipeline.renew_leases_v1($1, $2)",
         &ids,
         &tokens
     )

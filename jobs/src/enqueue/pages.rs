@@ -28,7 +28,7 @@ impl Pages {
         }
         let mut jobs: Vec<(usize, NewJob)> = jobs.into_iter().enumerate().collect();
         if size > bytes.page {
-            // Jobs without a key come first, as within one statement (see `enqueue_v1`).
+            // Jobs without a key come first, as within one statement (see `enqueue_jobs_v1`).
             let of = |job: &NewJob| {
                 (
                     job.unique_key.is_some().then_some(job.kind),

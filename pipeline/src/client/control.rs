@@ -75,7 +75,7 @@ impl<O> Run<O> {
         match asked.request {
             Some(request) => self.take_up_cancel(request, &mut tries).await,
             None => {
-                self.cancelled(asked.refused, asked.queues, asked.over)
+                self.cancelled(asked.refused, asked.queues, asked.ended_runs)
                     .await
             }
         }
@@ -90,7 +90,9 @@ impl<O> Run<O> {
                 .await;
             match taken {
                 Ok(row) if row.state == "done" => {
-                    return self.cancelled(row.refused, row.queues, row.over).await;
+                    return self
+                        .cancelled(row.refused, row.queues, row.ended_runs)
+                        .await;
                 }
                 Ok(row) if row.state == "gone" => return self.cancelled_by_a_worker().await,
                 Ok(_) => {}
@@ -311,13 +313,26 @@ impl<O> Reopen<'_, O> {
                 }
             }
         }
+        let ignored = sqlx::query_scalar!(
+            "select pipeline.only_ignored_failures_v1($1, $2)",
+            run,
+            &self.named
+        )
+        .fetch_one(&mut *tx)
+        .await?;
+        if let Some(steps) = ignored {
+            return Err(Error::OnlyIgnored { run, steps });
+        }
         if self.forced {
             return Ok(());
         }
-        let unknown =
-            sqlx::query_scalar!("select pipeline.unknown_jobs_v1($1, $2)", run, &self.named)
-                .fetch_one(&mut *tx)
-                .await?;
+        let unknown = sqlx::query_scalar!(
+            "select pipeline.unknown_job_types_v1($1, $2)",
+            run,
+            &self.named
+        )
+        .fetch_one(&mut *tx)
+        .await?;
         match unknown {
             Some(jobs) if !jobs.is_empty() => Err(Error::UnknownJobs {
                 run,
@@ -383,7 +398,7 @@ impl<O> Reopen<'_, O> {
         }
         self.check(&mut *tx).await?;
         let row = sqlx::query!(
-            "select queues, array(select o.id from unnest(over) as o) as over, left_pending from pipeline.reopen_v1($1, $2)",
+            "select queues, array(select o.id from unnest(ended_runs) as o) as ended_runs, left_pending from pipeline.reopen_run_v1($1, $2)",
             run,
             &self.named
         )
@@ -391,7 +406,7 @@ impl<O> Reopen<'_, O> {
         .await?;
         Ok(Reopened {
             queues: row.queues.unwrap_or_default(),
-            over: row.over.unwrap_or_default(),
+            over: row.ended_runs.unwrap_or_default(),
             pending: row.left_pending.unwrap_or_default(),
         })
     }

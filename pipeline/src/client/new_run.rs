@@ -18,14 +18,14 @@ const ACTOR: usize = 256;
 #[non_exhaustive]
 pub enum History {
     /// Nothing.
-    None = 0,
+    None,
     /// That the run started and how it ended.
-    Runs = 1,
+    Runs,
     /// The end of each step besides.
     #[default]
-    Steps = 2,
+    Steps,
     /// Each step that was enqueued besides.
-    All = 3,
+    All,
 }
 
 /// A run to be, and what is different about it.

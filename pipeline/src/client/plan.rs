@@ -212,7 +212,7 @@ impl<'a> Group<'a> {
         }
         let mut groups: Vec<Self> = Vec::new();
         for mut runs in shapes.into_values() {
-            // Sorted by key across all statements, as `start_v1` sorts within one: starts with the same keys
+            // Sorted by key across all statements, as `start_runs_v1` sorts within one: starts with the same keys
             // lock them in the same order.
             runs.sort_by_key(|(_, run)| run.key.as_deref());
             let mut is_first = true;
@@ -284,7 +284,7 @@ impl<'a> Group<'a> {
             id: 0,
             nonce: 0,
             rerun_of: None,
-            history: run.history as i16,
+            event_level: run.history.into(),
             key: run.key.as_deref(),
             params_hash: run.key.as_ref().map(|_| match chain {
                 Some(chain) => [run.params_hash(), chain.to_vec()].concat(),

@@ -23,7 +23,7 @@ pub(crate) struct Remembered {
     graphs: Mutex<HashMap<Fingerprint, i64>>,
     /// The reserved run ids in descending order.
     ids: Mutex<Vec<i64>>,
-    /// The identity of the database that returned the last ids: `pipeline.database_v1`.
+    /// The identity of the database that returned the last ids: `pipeline.database_id_v1`.
     database: Mutex<Option<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! The rows of a start, in the types that `pipeline.start_v1` takes.
+//! The rows of a start, in the types that `pipeline.start_runs_v1` takes.
 
 use std::borrow::Cow;
 
@@ -7,6 +7,8 @@ use sqlx::error::BoxDynError;
 use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgArgumentBuffer, PgHasArrayType, PgTypeInfo};
 use sqlx::{Encode, Postgres, Type};
+
+use super::new_run::History;
 
 /// The id of Postgres's type `json`, which never changes.
 const JSON: PgTypeInfo = PgTypeInfo::with_oid(Oid(114));
@@ -17,13 +19,38 @@ pub(super) struct RunRow<'a> {
     pub(super) id: i64,
     pub(super) nonce: i64,
     pub(super) rerun_of: Option<i64>,
-    pub(super) history: i16,
+    pub(super) event_level: EventLevel,
     pub(super) key: Option<&'a str>,
     pub(super) params_hash: Option<Vec<u8>>,
     pub(super) actor: Option<&'a str>,
     pub(super) params: Option<Json<'a>>,
     pub(super) callbacks: Option<Json<'a>>,
     pub(super) tags: Option<&'a [String]>,
+}
+
+/// Which events of a run are stored: the type `pipeline.event_level`.
+#[derive(Debug, Clone, Copy, sqlx::Type)]
+#[sqlx(
+    type_name = "pipeline.event_level",
+    rename_all = "lowercase",
+    no_pg_array
+)]
+pub(super) enum EventLevel {
+    None,
+    Runs,
+    Steps,
+    All,
+}
+
+impl From<History> for EventLevel {
+    fn from(history: History) -> Self {
+        match history {
+            History::None => Self::None,
+            History::Runs => Self::Runs,
+            History::Steps => Self::Steps,
+            History::All => Self::All,
+        }
+    }
 }
 
 /// A step of a run to start: the type `pipeline.new_step`.

@@ -280,7 +280,7 @@ async fn find_chained(
     Ok(())
 }
 
-/// The answer of `pipeline.start_v1`.
+/// The answer of `pipeline.start_runs_v1`.
 #[derive(Debug)]
 pub(super) struct StartRow {
     result: String,

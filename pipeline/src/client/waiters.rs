@@ -71,7 +71,7 @@ pub(crate) struct Waiters {
     state: Mutex<State>,
     /// Somebody has come to wait.
     came: Notify,
-    /// The identity of the database, once it is known: `pipeline.database_v1`.
+    /// The identity of the database, once it is known: `pipeline.database_id_v1`.
     database: Mutex<Option<String>>,
 }
 
@@ -273,7 +273,7 @@ impl Service {
         let mut listener = PgListener::connect_with(own).await?;
         listener.eager_reconnect(false);
         listener.listen(CHANNEL).await?;
-        let database = sqlx::query_scalar!("select pipeline.database_v1()")
+        let database = sqlx::query_scalar!("select pipeline.database_id_v1()")
             .fetch_one(&mut listener)
             .await?;
         *self.waiters.database.lock() = database;

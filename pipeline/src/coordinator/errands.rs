@@ -3,7 +3,7 @@
 //! Stops come first, and deadlines before other requests. Each request is executed in its own transaction,
 //! which is a single statement. A call executes requests for at most [`REQUEST_TIME_BUDGET`], so that many
 //! requests do not delay the next stops. A request that cannot be executed now is postponed in its row, for
-//! all workers: see `take_up_v1` and `put_off_v1`.
+//! all workers: see `process_request_v1` and `defer_request_v1`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -144,7 +144,7 @@ async fn take_up_one(
             effects.queues.extend(row.queues.unwrap_or_default());
             effects
                 .notifications
-                .extend(news(&row.over.unwrap_or_default()));
+                .extend(news(&row.ended_runs.unwrap_or_default()));
             effects.stop.extend(row.asked.unwrap_or_default());
             return Ok(match row.wait_ms {
                 Some(wait) => Taken::PutOff(millis(wait)),
@@ -162,7 +162,7 @@ async fn take_up_one(
         tracing::error!(run.id = request.run, request.kind, %error, "the database refused a request");
     }
     let wait = sqlx::query_scalar!(
-        "select pipeline.put_off_v1($1, false, $2, false)",
+        "select pipeline.defer_request_v1($1, false, $2, false)",
         request.id,
         !held
     )

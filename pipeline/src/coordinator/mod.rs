@@ -3,7 +3,7 @@
 //! The coordinator is not a separate process: it is part of every worker, and uses the engine's extension
 //! points. It locks the runs before it reads their rows, advances the runs in the transaction that ends the
 //! attempts, and loads the inputs of claimed steps. The transitions are written in SQL: see
-//! `migrations/0012_advance.sql`.
+//! `migrations/0611_advance.sql`.
 
 mod errands;
 mod input;
@@ -48,7 +48,7 @@ fn no_of(job: i64) -> u32 {
     u32::try_from((job & 0x3_FFFF) >> 1).unwrap_or(0)
 }
 
-/// Builds an [`input::Row`] from a row of any query with the columns of `pipeline.inputs_v1`.
+/// Builds an [`input::Row`] from a row of any query with the columns of `pipeline.load_inputs_v1`.
 macro_rules! given {
     ($row:ident) => {
         input::Row {
@@ -126,7 +126,7 @@ impl EndHook for Coordinator {
                 .map(FailedRow::into_parts)
                 .collect();
             ended.effects.queues = row.queues.unwrap_or_default();
-            let over = row.over.unwrap_or_default();
+            let over = row.ended_runs.unwrap_or_default();
             let ids: Vec<i64> = over.iter().map(|run| run.id).collect();
             ended.effects.notifications = news(&ids);
             let started = row.started.into_iter().flatten();
@@ -148,7 +148,7 @@ async fn give_back(
         return Ok(());
     }
     let (ids, tokens): (Vec<i64>, Vec<i64>) = claims.iter().copied().unzip();
-    sqlx::query!("select pipeline.unclaim_v1($1, $2)", &ids, &tokens)
+    sqlx::query!("select pipeline.release_claims_v1($1, $2)", &ids, &tokens)
         .fetch_one(connection)
         .await?;
     Ok(())

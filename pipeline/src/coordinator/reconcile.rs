@@ -54,7 +54,7 @@ impl MaintenanceTask for Reconciler {
                 return Ok(effects);
             }
             let suspects = sqlx::query_scalar!(
-                "select pipeline.suspects_v1($1, $2, $3, $4)",
+                "select pipeline.runs_to_check_v1($1, $2, $3, $4)",
                 &pass.runs,
                 &pass.firsts,
                 &pass.lasts,
@@ -119,14 +119,14 @@ async fn mend(
             effects.queues.extend(mended.queues.unwrap_or_default());
             effects
                 .notifications
-                .extend(super::news(&mended.over.unwrap_or_default()));
+                .extend(super::news(&mended.ended_runs.unwrap_or_default()));
         }
         Err(error) if super::is_in_the_way(&error) => {
             tracing::debug!(run.id = run, %error, "run is held by another transaction; repairing it in the next pass");
         }
         Err(error) if error.as_database_error().is_some() => {
             tracing::error!(run.id = run, %error, "run was changed from outside and cannot be repaired");
-            sqlx::query!("select pipeline.count_found_v1(1)")
+            sqlx::query!("select pipeline.count_problems_v1(1)")
                 .execute(connection)
                 .await?;
         }

@@ -1,3 +1,3 @@
 select is_missing as "is_missing!", request, refused, queues,
-       array(select o.id from unnest(over) as o) as over
-from pipeline.ask_cancel_v1($1)
+       array(select o.id from unnest(ended_runs) as o) as ended_runs
+from pipeline.request_cancel_v1($1)

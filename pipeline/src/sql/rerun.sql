@@ -1,1 +1,1 @@
-select id as "id!", result::text as "result!" from pipeline.rerun_v1($1, $2, $3)
+select id as "id!", result::text as "result!" from pipeline.start_rerun_v1($1, $2, $3)

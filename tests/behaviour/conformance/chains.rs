@@ -188,11 +188,13 @@ async fn h006_what_is_rolled_back_has_moved_no_chain() {
         let it = Hand::new(db).await;
         let [a, b, _] = chain(&it, ["a", "b", "c"]).await;
         let mut tx = db.pool().begin().await.unwrap();
-        sqlx::query("select pipeline.lock_runs_v1(array[$1]), pipeline.cancel_v1($1, 'cancel')")
-            .bind(a.id())
-            .execute(&mut *tx)
-            .await
-            .unwrap();
+        sqlx::query(
+            "select pipeline.lock_runs_v1(array[$1]), pipeline.cancel_run_v1($1, 'cancel')",
+        )
+        .bind(a.id())
+        .execute(&mut *tx)
+        .await
+        .unwrap();
         let inside: Vec<String> =
             sqlx::query_scalar("select status::text from pipeline.runs order by id")
                 .fetch_all(&mut *tx)

@@ -151,7 +151,7 @@ async fn add_that_waits(
     eventually("the call waits for the key", async || {
         let waiting =
             "select exists (select from pg_stat_activity where datname = current_database()
-                       and wait_event_type = 'Lock' and query like '%enqueue_v1%')";
+                       and wait_event_type = 'Lock' and query like '%enqueue_jobs_v1%')";
         let waits: bool = sqlx::query_scalar(waiting)
             .fetch_one(db.pool())
             .await

@@ -24,8 +24,8 @@ async fn logged(parts: &[&str]) -> String {
 async fn slow_renewals(db: &Database) {
     sql(
         db,
-        "alter function pipeline.renew_v1(bigint[], bigint[]) rename to renew_at_once_v1;
-         create function pipeline.renew_v1(
+        "alter function pipeline.renew_leases_v1(bigint[], bigint[]) rename to renew_at_once_v1;
+         create function pipeline.renew_leases_v1(
              p_ids bigint[], p_tokens bigint[], out lost bigint[], out held bigint[]
          ) language plpgsql as $$
          begin

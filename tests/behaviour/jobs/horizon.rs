@@ -286,8 +286,8 @@ async fn a_job_that_is_given_back_keeps_its_place_and_is_found_behind_the_mark()
         sql(
             db,
             "update pipeline.jobs set worker = 0 where status = 'running';
-             select pipeline.announce_v1(given.queues, given.since)
-             from pipeline.disown_v1(0, '{}', 60000) as given",
+             select pipeline.notify_queues_v1(given.queues, given.since)
+             from pipeline.release_unknown_claims_v1(0, '{}', 60000) as given",
         )
         .await;
         // It costs no attempt: the next one is the first again.

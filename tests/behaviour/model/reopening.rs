@@ -1,6 +1,7 @@
 //! Rule 19: reopening.
 
 use tests::model::Outcome;
+use tests::model::input::Input;
 
 use super::support::*;
 
@@ -139,11 +140,179 @@ fn rule_19_what_is_skipped_by_branch_or_halted_stays() {
             S::Succeeded,
             S::SkippedByBranch,
             S::Halted,
-            S::Enqueued,
+            S::Skipped,
             S::Enqueued
         ],
-        "what was skipped for the halt runs now"
+        "what was left out by the early end stays out"
     );
+    model.ok(run, "bad");
+    assert_eq!(model.status(run), R::Succeeded);
+}
+
+#[test]
+fn rule_19_what_an_early_end_left_out_stays_skipped_also_after_a_step_that_runs_again() {
+    let steps = [
+        job("early"),
+        job("bad"),
+        job("after_bad").after("bad"),
+        job("sorry").after_failure("bad"),
+    ];
+    let (mut model, run) = started(&under(Strategy::Continue, steps));
+    model.run_attempt(run, "early", Outcome::Halt(1));
+    model.fail(run, "bad");
+    assert_eq!(model.are(run, ["after_bad", "sorry"]), [S::Skipped; 2]);
+    for round in [2, 3] {
+        model.reopen(run, &[]);
+        assert_eq!(
+            model.are(run, ["early", "bad", "after_bad", "sorry"]),
+            [S::Halted, S::Enqueued, S::Skipped, S::Skipped],
+            "round {round}"
+        );
+        model.fail(run, "bad");
+        assert_eq!(model.status(run), R::Failed);
+    }
+}
+
+#[test]
+fn rule_19_an_early_end_on_an_error_path_is_taken_back_with_it() {
+    let steps = [
+        job("slow"),
+        job("bad").on_failure(Strategy::Continue),
+        job("sorry").after_failure("bad"),
+        job("after_slow").after("slow"),
+    ];
+    let (mut model, run) = started(&graph(steps));
+    model.fail(run, "bad");
+    model.run_attempt(run, "sorry", Outcome::Halt(1));
+    assert_eq!(model.is(run, "after_slow"), S::Skipped);
+    model.ok(run, "slow");
+    model.reopen(run, &[]);
+    model.ok(run, "bad");
+    assert_eq!(
+        model.are(run, ["slow", "sorry", "after_slow"]),
+        [S::Succeeded, S::SkippedByBranch, S::Enqueued]
+    );
+}
+
+/// `sorry` and `log` come after a failure of `bad`.
+fn with_error_path() -> GraphSpec {
+    let steps = [
+        job("first"),
+        job("bad").after("first"),
+        job("sorry").after_failure("bad"),
+        job("log").takes("sorry", Takes::Maybe),
+    ];
+    graph(steps)
+}
+
+#[test]
+fn rule_19_an_error_path_that_ran_is_not_taken_if_its_step_succeeds_now() {
+    let (mut model, run) = started(&with_error_path());
+    model.ok(run, "first");
+    model.fail(run, "bad");
+    model.ok(run, "sorry");
+    model.ok(run, "log");
+    assert_eq!(model.status(run), R::Halted);
+    model.reopen(run, &[]);
+    assert_eq!(
+        model.are(run, ["first", "bad", "sorry", "log"]),
+        [S::Succeeded, S::Enqueued, S::Pending, S::Pending]
+    );
+    model.ok(run, "bad");
+    assert_eq!(model.is(run, "sorry"), S::SkippedByBranch);
+    assert_eq!(model.step(run, "sorry").value, None, "not of this round");
+    assert_eq!(model.input(run, "log"), [Input::Absent]);
+    model.ok(run, "log");
+    assert_eq!(model.status(run), R::Succeeded);
+}
+
+#[test]
+fn rule_19_an_error_path_runs_again_if_its_step_fails_again() {
+    let (mut model, run) = started(&with_error_path());
+    model.ok(run, "first");
+    model.fail(run, "bad");
+    model.ok(run, "sorry");
+    model.ok(run, "log");
+    model.reopen(run, &[]);
+    assert_eq!(released(&model.fail(run, "bad")), ["sorry"]);
+    model.ok(run, "sorry");
+    model.ok(run, "log");
+    assert_eq!((model.status(run), model.run(run).round), (R::Halted, 2));
+}
+
+#[test]
+fn rule_19_an_error_path_of_a_step_that_was_skipped_runs_if_the_step_fails_now() {
+    let (mut model, run) = started(&with_error_path());
+    model.fail(run, "first");
+    assert_eq!(
+        model.are(run, ["bad", "sorry"]),
+        [S::Skipped, S::SkippedByBranch]
+    );
+    model.ok(run, "log");
+    model.reopen(run, &[]);
+    model.ok(run, "first");
+    assert_eq!(released(&model.fail(run, "bad")), ["sorry"]);
+}
+
+#[test]
+fn rule_19_everything_after_an_error_path_is_decided_again() {
+    let steps = [
+        job("other"),
+        job("bad"),
+        branch("ask", &["x", "y"]).after_failure("bad"),
+        job("in_x").arm("ask", "x").after("other"),
+        job("in_y").arm("ask", "y").after("other"),
+        merge("met", "ask", &[("x", "in_x"), ("y", "in_y")]),
+        job("report").following("other").following("met"),
+        job("apart").after("other"),
+    ];
+    let (mut model, run) = started(&under(Strategy::Continue, steps));
+    model.ok(run, "other");
+    model.ok(run, "apart");
+    model.fail(run, "bad");
+    model.choose(run, "ask", "x");
+    model.ok(run, "in_x");
+    model.ok(run, "report");
+    model.reopen(run, &[]);
+    assert_eq!(
+        model.are(run, ["ask", "in_x", "in_y", "met", "report"]),
+        [S::Pending; 5]
+    );
+    assert_eq!(
+        model.are(run, ["other", "apart"]),
+        [S::Succeeded; 2],
+        "what is not after the error path stays"
+    );
+    model.fail(run, "bad");
+    model.choose(run, "ask", "y");
+    model.ok(run, "in_y");
+    model.ok(run, "report");
+    assert_eq!(
+        model.are(run, ["in_x", "in_y", "met", "report"]),
+        [S::SkippedByBranch, S::Succeeded, S::Succeeded, S::Succeeded]
+    );
+}
+
+#[test]
+fn rule_19_a_run_that_failed_only_by_ignored_steps_is_not_reopened_without_naming_one() {
+    let steps = [
+        job("ignored").on_failure(Strategy::Ignore),
+        job("also").on_failure(Strategy::Ignore),
+        job("optional").optional(),
+    ];
+    let (mut model, run) = started(&graph(steps));
+    for step in ["ignored", "also", "optional"] {
+        model.fail(run, step);
+    }
+    assert_eq!(model.status(run), R::Failed);
+    let refusal = model.apply(&Event::Reopen { run, named: vec![] });
+    assert_eq!(
+        refusal.unwrap_err().to_string(),
+        "run 0 failed only by ignored steps, and none is named: ignored, also"
+    );
+    assert_eq!((model.status(run), model.run(run).round), (R::Failed, 1));
+    model.reopen(run, &["also"]);
+    assert_eq!(model.is(run, "also"), S::Enqueued);
 }
 
 #[test]

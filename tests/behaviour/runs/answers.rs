@@ -59,13 +59,13 @@ async fn an_attempt_that_the_first_statement_misses_ends_its_step() {
         .execute(db.pool())
         .await
         .unwrap();
-        let moved = "select e.outcome::text, e.output::text, m.over is not null
+        let moved = "select e.outcome::text, e.output::text, m.ended_runs is not null
              from pipeline.end_other_steps_v1(
                  array[row(pipeline.step_id($1, 0), 7, 'succeeded', 1, 1, 0, '\"a\"', null, null, 0)
                        ::pipeline.attempt_end],
                  '{}', 60000) as other
              cross join lateral unnest(other.ends) as e
-             cross join lateral pipeline.move_on_v1(other.ends, 1, '{}', '{}') as m";
+             cross join lateral pipeline.advance_runs_v1(other.ends, 1, '{}', '{}') as m";
         let moved: (String, String, bool) = sqlx::query_as(moved)
             .bind(run.id())
             .fetch_one(db.pool())

@@ -222,9 +222,9 @@ async fn the_database_compares_its_identity_with_that_of_the_worker() {
         let start = async |id: i64, database: &str| -> (String, bool) {
             sqlx::query_as(
                 "select result::text, handed_over
-                 from pipeline.graphs g cross join lateral pipeline.start_v1(
+                 from pipeline.graphs g cross join lateral pipeline.start_runs_v1(
                      g.id, g.fingerprint, false,
-                     array[($1, $1, null, 2, null, null, null, null, null, null)::pipeline.new_run],
+                     array[($1, $1, null, 'steps', null, null, null, null, null, null)::pipeline.new_run],
                      array[($1, 77, 0, 0, '\"x\"')::pipeline.new_step], 9, $2)",
             )
             .bind(id)
@@ -233,7 +233,7 @@ async fn the_database_compares_its_identity_with_that_of_the_worker() {
             .await
             .unwrap()
         };
-        let here: String = sqlx::query_scalar("select pipeline.database_v1()")
+        let here: String = sqlx::query_scalar("select pipeline.database_id_v1()")
             .fetch_one(db.pool())
             .await
             .unwrap();

@@ -240,9 +240,9 @@ async fn the_server_refuses_callbacks_that_it_could_not_enqueue() {
         });
         client.start(fine.unwrap()).await.unwrap();
         let start = sqlx::query(
-            r#"select * from pipeline.graphs g cross join lateral pipeline.start_v1(
+            r#"select * from pipeline.graphs g cross join lateral pipeline.start_runs_v1(
                    g.id, g.fingerprint, false,
-                   array[(1000, 1, null, 2, null, null, null, null, '[{"payload":"\ud83d"}]', null)
+                   array[(1000, 1, null, 'steps', null, null, null, null, '[{"payload":"\ud83d"}]', null)
                          ::pipeline.new_run],
                    array[(1000, null, 0, 0, '"x"')::pipeline.new_step], null, null)"#,
         );

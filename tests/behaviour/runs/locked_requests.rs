@@ -35,8 +35,8 @@ async fn a_locked_request_is_tried_once_in_each_call() {
             .await
             .unwrap();
         let workers = [Running::start(db), Running::start(db)];
-        let calls = || sent("pipeline.errands_v1(");
-        let tries = || sent("pipeline.take_up_v1(");
+        let calls = || sent("pipeline.due_maintenance_v1(");
+        let tries = || sent("pipeline.process_request_v1(");
         for _ in 0..10 {
             let before = (calls(), tries());
             sqlx::query("select pg_notify('pipeline_requests', '')")

@@ -23,6 +23,7 @@ mod outputs;
 mod processes;
 mod races;
 mod reconcile;
+mod reopening;
 mod requests;
 mod shapes;
 mod start;

@@ -504,7 +504,7 @@ async fn pass(
     runs: i32,
     steps: i64,
 ) -> (bool, i32) {
-    sqlx::query_as("select passed, checked from pipeline.reconcile_v1(1, $1, $2, $3)")
+    sqlx::query_as("select passed, checked from pipeline.reconcile_runs_v1(1, $1, $2, $3)")
         .bind(i64::try_from(every.as_millis()).unwrap())
         .bind(runs)
         .bind(steps)
@@ -568,7 +568,7 @@ async fn live_runs_are_looked_at_page_by_page_and_then_from_the_beginning() {
 /// What one pass is to look at: run, first step, last step, whether these are its last.
 async fn parts(connection: &mut sqlx::PgConnection, units: i64) -> Vec<(i64, i32, i32, bool)> {
     sqlx::query_as(
-        "select part.* from pipeline.reconcile_v1(1, 3600000, 10, $1) as pass
+        "select part.* from pipeline.reconcile_runs_v1(1, 3600000, 10, $1) as pass
          cross join lateral unnest(pass.runs, pass.firsts, pass.lasts, pass.is_end) as part",
     )
     .bind(units)
@@ -620,11 +620,13 @@ async fn a_run_that_cannot_be_looked_at_is_passed_by() {
             let looked_at = parts(&mut connection, 4).await;
             assert_eq!(looked_at, [(run.id(), 0, 2, true)]);
             let mut tx = db.pool().begin().await.unwrap();
-            sqlx::query("select pipeline.suspects_v1(array[$1], '{0}', '{2}', '{true}'), 1 / 0")
-                .bind(run.id())
-                .execute(&mut *tx)
-                .await
-                .unwrap_err();
+            sqlx::query(
+                "select pipeline.runs_to_check_v1(array[$1], '{0}', '{2}', '{true}'), 1 / 0",
+            )
+            .bind(run.id())
+            .execute(&mut *tx)
+            .await
+            .unwrap_err();
             db.move_clock(HOUR).await;
         }
     })

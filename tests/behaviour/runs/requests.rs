@@ -25,11 +25,12 @@ async fn advances(connection: &mut PgConnection, run: i64) -> bool {
 
 /// The request that a client leaves when it finds the run held.
 async fn ask_cancel(db: &Database, run: i64) -> i64 {
-    let asked: Option<i64> = sqlx::query_scalar("select request from pipeline.ask_cancel_v1($1)")
-        .bind(run)
-        .fetch_one(db.pool())
-        .await
-        .unwrap();
+    let asked: Option<i64> =
+        sqlx::query_scalar("select request from pipeline.request_cancel_v1($1)")
+            .bind(run)
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
     asked.expect("the run is held")
 }
 
@@ -177,7 +178,7 @@ async fn a_cancel_that_came_too_late_says_so() {
         let fail = "with gone as (
                         delete from pipeline.jobs where id = pipeline.step_id($1, 0) returning id
                     )
-                    select pipeline.move_on_v1(
+                    select pipeline.advance_runs_v1(
                         array[row(id, 7, 'failed', 1, 1, 0, null, 'Told', 'no', 0)::pipeline.attempt_end],
                         1, '{}', '{}'
                     ) from gone";
@@ -258,6 +259,48 @@ async fn cancel_later<O>(db: &Database, run: &Run<O>) {
     let mut tx = db.pool().begin().await.unwrap();
     run.cancel_in(&mut tx).await.unwrap();
     tx.commit().await.unwrap();
+}
+
+/// The request was for the round before. It is dropped, and an event of the run says so.
+#[tokio::test]
+async fn a_cancel_of_an_earlier_round_does_not_cancel_a_reopened_run() {
+    with_database(async |db| {
+        let client = Client::new(db.pool().clone());
+        let run = client.start(one("x")).await.unwrap();
+        cancel_later(db, &run).await;
+        let request = is_requested(db, run.id()).await;
+        run.cancel().await.unwrap();
+        run.reopen().force().await.unwrap();
+        assert_eq!(take_up(db.pool(), request).await, "done");
+        assert_eq!(status(db, run.id()).await, "running");
+        let events = run.events().await.unwrap();
+        let last = events.last().expect("the run has events");
+        assert_eq!(last.status.to_string(), "cancel_came_too_late");
+
+        cancel_later(db, &run).await;
+        let request = is_requested(db, run.id()).await;
+        assert_eq!(take_up(db.pool(), request).await, "done");
+        assert_eq!(status(db, run.id()).await, "cancelled");
+    })
+    .await;
+}
+
+/// The round that missed its deadline was cancelled and reopened before a worker saw the request.
+#[tokio::test]
+async fn a_deadline_of_an_earlier_round_does_not_end_a_reopened_run() {
+    with_database(async |db| {
+        let client = Client::new(db.pool().clone());
+        let run = client.start(with_deadline("x")).await.unwrap();
+        db.move_clock(Duration::from_secs(61)).await;
+        let ask = sqlx::query("select pipeline.request_deadlines_v1(100)");
+        ask.execute(db.pool()).await.unwrap();
+        let request = is_requested(db, run.id()).await;
+        run.cancel().await.unwrap();
+        run.reopen().force().await.unwrap();
+        assert_eq!(take_up(db.pool(), request).await, "done");
+        assert_eq!(status(db, run.id()).await, "running");
+    })
+    .await;
 }
 
 #[tokio::test]

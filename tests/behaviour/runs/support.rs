@@ -272,7 +272,7 @@ pub(crate) async fn take_up_all(pool: &PgPool) {
 
 /// Takes up a request as a worker does; what came of it.
 pub(crate) async fn take_up(pool: &PgPool, request: i64) -> String {
-    sqlx::query_scalar("select state from pipeline.take_up_v1($1, false)")
+    sqlx::query_scalar("select state from pipeline.process_request_v1($1, false)")
         .bind(request)
         .fetch_one(pool)
         .await

@@ -40,7 +40,7 @@ async fn listener(db: &Database) -> i32 {
 
 /// Ends a run and tells nobody.
 async fn end_in_silence<O>(db: &Database, run: &Run<O>) {
-    sqlx::query("select pipeline.cancel_v1($1, 'cancel')")
+    sqlx::query("select pipeline.cancel_run_v1($1, 'cancel')")
         .bind(run.id())
         .execute(db.pool())
         .await

@@ -33,12 +33,12 @@ fn rows(node: &Value) -> f64 {
     number("Actual Loops") * seen + below.map(rows).sum::<f64>()
 }
 
-/// Runs the statement of `withdraw_v1` that cancels steps, as the function does, and returns the rows that its
+/// Runs the statement of `withdraw_steps_v1` that cancels steps, as the function does, and returns the rows that its
 /// plan has seen.
 async fn work(db: &Database, run: i64) -> f64 {
     let (body, settings): (String, Vec<String>) = sqlx::query_as(
         "select prosrc, coalesce(proconfig, '{}') from pg_proc
-         where oid = 'pipeline.withdraw_v1'::regproc",
+         where oid = 'pipeline.withdraw_steps_v1'::regproc",
     )
     .fetch_one(db.pool())
     .await

@@ -333,6 +333,13 @@ pub enum Refusal {
         /// Its status.
         status: StepStatus,
     },
+    /// A run was reopened in which nothing but ignored failures is left, and none was named (rule 19).
+    OnlyIgnored {
+        /// The run.
+        run: RunId,
+        /// The failed steps.
+        steps: Vec<Key>,
+    },
     /// There is no such run.
     UnknownRun(RunId),
     /// There is no such graph.
@@ -373,6 +380,11 @@ impl fmt::Display for Refusal {
                     "step {step} of {run} is {status}, not an ignored failure"
                 )
             }
+            Self::OnlyIgnored { run, steps } => write!(
+                f,
+                "{run} failed only by ignored steps, and none is named: {}",
+                steps.join(", ")
+            ),
             Self::UnknownRun(run) => write!(f, "there is no {run}"),
             Self::UnknownGraph(graph) => write!(f, "there is no graph {}", graph.0),
             Self::UnknownStep(run, step) => write!(f, "{run} has no step {step}"),

@@ -81,6 +81,22 @@ pub fn chained_history(knobs: Knobs) -> impl Strategy<Value = History> {
     })
 }
 
+/// Random histories of one run that is played to its end and reopened, three times if it may be.
+pub fn reopened_history(knobs: Knobs) -> impl Strategy<Value = History> {
+    let parts = (graph(knobs), script(knobs), order());
+    parts.prop_map(|(spec, script, order)| {
+        let mut play = Play::new(Model::new(&spec), &script, &order);
+        play.start();
+        for _ in 0..3 {
+            while play.go_on() {}
+            reopen(&mut play);
+        }
+        while play.go_on() {}
+        let events = play.log.into_iter().map(|(event, _)| event).collect();
+        History { spec, events }
+    })
+}
+
 fn some_run(play: &mut Play) -> RunId {
     RunId(play.number() % play.model.runs().len())
 }

@@ -1,8 +1,10 @@
 //! Reopening (rule 19).
 
-use pipeline::graph::spec::Strategy;
+use std::collections::BTreeSet;
 
-use super::event::{Effect, Refusal, RunId};
+use pipeline::graph::spec::{Strategy, Takes};
+
+use super::event::{Effect, Refusal, RunId, Why};
 use super::index::Key;
 use super::status::{RunStatus, StepStatus};
 use super::world::Model;
@@ -10,8 +12,9 @@ use super::world::Model;
 impl Model {
     /// Rule 19: a run that ended failed, halted or cancelled begins its next round.
     ///
-    /// Reading: one that has nothing to do again ends again at once, by rule 9: a cancelled run whose
-    /// last step succeeded becomes succeeded; one that failed by an ignored step alone, unnamed, fails.
+    /// Reading: a run without a step to run again ends at once, by rule 9: a cancelled run whose last step
+    /// succeeded becomes succeeded. If that end could only be `failed`, because of ignored failures that
+    /// are not named, the reopening is refused.
     pub(super) fn reopen(
         &mut self,
         run: RunId,
@@ -60,6 +63,12 @@ impl Model {
                 });
             }
         }
+        let failed = here.steps_that_are(StepStatus::Failed).into_iter();
+        let failed = failed.filter(|no| here.graph.counts(*no));
+        let failed: Vec<Key> = failed.map(|no| here.graph.nodes[no].key.clone()).collect();
+        if self.to_reset(run, named).is_empty() && !failed.is_empty() {
+            return Err(Refusal::OnlyIgnored { run, steps: failed });
+        }
         Ok(())
     }
 
@@ -75,21 +84,62 @@ impl Model {
             && here.graph.nodes[no].strategy == Strategy::Ignore
     }
 
-    /// Round + 1, flags cleared; failed steps (ignored ones only when named), skipped and cancelled
-    /// ones are pending again. Whatever has an output keeps it; `halted` and `skipped_by_branch`
-    /// stay too (§6 has no way back for them).
-    fn open_again(&mut self, run: RunId, to: RunStatus, named: &[Key], out: &mut Vec<Effect>) {
-        let graph = self.runs[run.0].graph.clone();
-        for (no, node) in graph.nodes.iter().enumerate() {
-            let left = self.failure_was_ignored(run, no) && !named.contains(&node.key);
-            let step = &mut self.runs[run.0].steps[no];
-            if step.status.may_reopen_as(StepStatus::Pending) && !left {
-                step.status = StepStatus::Pending;
-                step.ended_by = None;
-                step.why = None;
-                let step = node.key.clone();
-                out.push(Effect::Reopened { run, step });
+    /// The steps that a reopening resets to pending: failed steps (ignored ones only when named), skipped
+    /// and cancelled ones, and the error paths of all these.
+    ///
+    /// Reading: an error path is decided again together with the step that it watches, and so is
+    /// everything after it, whatever its status.
+    ///
+    /// Reading: what `cx.halt()` left out stays skipped, also where its upstream is reset, unless the step
+    /// that called `cx.halt()` is reset itself.
+    fn to_reset(&self, run: RunId, named: &[Key]) -> BTreeSet<usize> {
+        let here = &self.runs[run.0];
+        let nodes = &here.graph.nodes;
+        let mut reset = BTreeSet::new();
+        // Error paths and everything after them.
+        let mut paths = BTreeSet::new();
+        loop {
+            let count = (reset.len(), paths.len());
+            for (no, node) in nodes.iter().enumerate() {
+                let step = &here.steps[no];
+                let is_left_out = match &step.why {
+                    Some(Why::EndedBy(by)) => {
+                        here.graph.number(by).is_none_or(|by| !reset.contains(&by))
+                    }
+                    _ => false,
+                };
+                if is_left_out {
+                    continue;
+                }
+                let is_in_path = node.links.iter().any(|link| {
+                    link.takes == Takes::Failure && reset.contains(&link.from)
+                        || paths.contains(&link.from)
+                });
+                let is_ignored = self.failure_was_ignored(run, no) && !named.contains(&node.key);
+                if is_in_path {
+                    paths.insert(no);
+                }
+                if is_in_path || step.status.is_reset_by_reopening() && !is_ignored {
+                    reset.insert(no);
+                }
             }
+            if count == (reset.len(), paths.len()) {
+                return reset;
+            }
+        }
+    }
+
+    /// Round + 1, flags cleared, steps reset. A reset step has no output any more; all others keep theirs.
+    fn open_again(&mut self, run: RunId, to: RunStatus, named: &[Key], out: &mut Vec<Effect>) {
+        for no in self.to_reset(run, named) {
+            let key = self.runs[run.0].graph.nodes[no].key.clone();
+            let step = &mut self.runs[run.0].steps[no];
+            step.status = StepStatus::Pending;
+            step.ended_by = None;
+            step.value = None;
+            step.first = None;
+            step.why = None;
+            out.push(Effect::Reopened { run, step: key });
         }
         let here = &mut self.runs[run.0];
         here.status = to;

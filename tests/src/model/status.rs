@@ -114,10 +114,10 @@ impl StepStatus {
         }
     }
 
-    /// §6, by reopening only.
-    pub fn may_reopen_as(self, to: Self) -> bool {
-        use StepStatus::*;
-        matches!(self, Failed | Skipped | Cancelled) && to == Pending
+    /// §6, by reopening only: a reopened run resets every step that ended so. Steps of error paths are reset
+    /// with the step that they watch, however they ended.
+    pub fn is_reset_by_reopening(self) -> bool {
+        matches!(self, Self::Failed | Self::Skipped | Self::Cancelled)
     }
 }
 

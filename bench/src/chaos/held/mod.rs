@@ -213,7 +213,7 @@ impl<'a> Bench<'a> {
         let (process, pid) = victims::start(crew).await?;
         self.frozen.push(pid);
         let frozen = Frozen::catch(crew, process).await?;
-        if frozen.xid.is_none() {
+        if frozen.xids.is_empty() {
             self.say("no process could be frozen inside a transaction that holds a run".to_owned());
             return Ok(frozen);
         }
@@ -286,9 +286,11 @@ async fn lost_without_cause(
     held: &Held,
 ) -> Result<Vec<String>> {
     Ok(sqlx::query_scalar(
-        "select format('job %s: attempt %s is on record as lost, and its worker was alive', a.job, a.attempt)
+        "select format('job %s of batch %s: attempt %s is on record as lost at %s, and its worker (%s, process \
+                        %s) was alive', a.job, coalesce(j.batch::text, '-'), a.attempt, a.ended_at, a.worker, w.pid)
          from pipeline.attempts a
          left join pipeline.workers w on w.id = a.worker
+         left join pipeline.jobs j on j.id = a.job
          where a.error_class = 'WorkerDied'
            and (w.pid = any ($1)) is not true
            and (w.pid = any ($2) and (a.job = any ($4) or a.job % 2 = 0

@@ -18,20 +18,23 @@ const FREEZE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A session that has sent nothing for so long belongs to the process that does not run.
 const SILENCE: Duration = Duration::from_millis(150);
 
-/// The transaction that a frozen process has left open, if it holds a run.
-const OPEN_TRANSACTION: &str = "
-    select a.backend_xid::text from pg_stat_activity a
-    where a.datname = current_database() and a.application_name like 'pipeline%'
-      and a.state = 'idle in transaction' and a.backend_xid is not null
-      and a.state_change < clock_timestamp() - $1 * interval '1 ms'
-      and exists (select from pipeline.runs r where r.xmax::text = a.backend_xid::text)
-    limit 1";
+/// The transactions that a frozen process has left open: a worker has several connections. None, unless one of
+/// the transactions holds a run.
+const OPEN_TRANSACTIONS: &str = "
+    with open as (
+        select a.backend_xid::text as xid from pg_stat_activity a
+        where a.datname = current_database() and a.application_name like 'pipeline%'
+          and a.state = 'idle in transaction' and a.backend_xid is not null
+          and a.state_change < clock_timestamp() - $1 * interval '1 ms'
+    )
+    select xid from open
+    where exists (select from pipeline.runs r where r.xmax::text in (select xid from open))";
 
 /// A worker process that has been stopped by SIGSTOP.
 pub(super) struct Frozen {
     process: Child,
-    /// Its open transaction, if it was caught in one.
-    pub(super) xid: Option<String>,
+    /// Its open transactions, if one of them holds a run.
+    pub(super) xids: Vec<String>,
 }
 
 impl Frozen {
@@ -42,32 +45,35 @@ impl Frozen {
             signal(&process, Signal::STOP)?;
             tokio::time::sleep(SILENCE / 3).await;
             let silent = SILENCE / 3;
-            if open_transaction(crew.pool(), silent).await?.is_some() {
+            if !open_transactions(crew.pool(), silent).await?.is_empty() {
                 tokio::time::sleep(SILENCE).await;
-                let xid = open_transaction(crew.pool(), SILENCE).await?;
-                if xid.is_some() {
-                    return Ok(Self { process, xid });
+                let xids = open_transactions(crew.pool(), SILENCE).await?;
+                if !xids.is_empty() {
+                    return Ok(Self { process, xids });
                 }
             }
             signal(&process, Signal::CONT)?;
             moment(5, 50).await;
         }
         signal(&process, Signal::STOP)?;
-        Ok(Self { process, xid: None })
+        Ok(Self {
+            process,
+            xids: Vec::new(),
+        })
     }
 
-    /// The runs and queue rows that its open transaction holds, and the jobs of batches that it holds.
+    /// The runs and queue rows that its open transactions hold, and the jobs of batches that they hold.
     pub(super) async fn holds(&self, pool: &PgPool) -> Result<(Vec<i64>, Vec<i64>)> {
-        let runs = sqlx::query_scalar("select id from pipeline.runs where xmax::text = $1")
-            .bind(&self.xid)
+        let runs = sqlx::query_scalar("select id from pipeline.runs where xmax::text = any ($1)")
+            .bind(&self.xids)
             .fetch_all(pool)
             .await?;
         let jobs = sqlx::query_scalar(
             "select id from pipeline.jobs
-             where xmax::text = $1
-                or batch in (select id from pipeline.batch_sets where xmax::text = $1)",
+             where xmax::text = any ($1)
+                or batch in (select id from pipeline.batch_sets where xmax::text = any ($1))",
         )
-        .bind(&self.xid)
+        .bind(&self.xids)
         .fetch_all(pool)
         .await?;
         Ok((runs, jobs))
@@ -84,10 +90,10 @@ impl Frozen {
     }
 }
 
-async fn open_transaction(pool: &PgPool, silent: Duration) -> Result<Option<String>> {
-    Ok(sqlx::query_scalar(OPEN_TRANSACTION)
+async fn open_transactions(pool: &PgPool, silent: Duration) -> Result<Vec<String>> {
+    Ok(sqlx::query_scalar(OPEN_TRANSACTIONS)
         .bind(silent.as_millis() as f64)
-        .fetch_optional(pool)
+        .fetch_all(pool)
         .await?)
 }
 

@@ -9,10 +9,12 @@ use std::collections::{BTreeSet, HashMap};
 use ::jobs::manual::{ManualEngine, Outcome as How, Slots};
 use ::jobs::seams::Claimed;
 use pipeline::graph::spec::{CallbackOn, GraphSpec};
-use pipeline::{Client, Graph, Pipeline, Run, Worker};
+use pipeline::{Client, Error, Graph, Pipeline, Run, Worker};
 use tests::Database;
 use tests::model::histories::History;
-use tests::model::{Effect, Event, Model, Outcome, RunId, RunStatus, Token, Value};
+use tests::model::{
+    Effect, Event, Key, Model, Outcome, RunId, RunStatus, StepStatus, Token, Value, Why,
+};
 
 use super::table::{Decide, Work, string};
 
@@ -30,6 +32,12 @@ pub(super) struct Seen {
     pub(super) chained: usize,
     pub(super) cancelled: usize,
     pub(super) reopened: usize,
+    /// Reopenings that named no ignored failure and had nothing else to run again.
+    pub(super) refused: usize,
+    /// Steps that succeeded, halted or were not taken, and were reset with their error path.
+    pub(super) taken_back: usize,
+    /// Reopenings that left out what an early end had left out.
+    pub(super) left_out: usize,
     pub(super) skipped: usize,
     pub(super) stale: usize,
     pub(super) taken_over: usize,
@@ -78,6 +86,7 @@ impl<'a> Outside<'a> {
         let before = story.model.clone();
         let effects = story.model.apply(event).map_err(string)?;
         self.note(story, event, &effects);
+        self.note_reset(&before, story, event, &effects);
         match event {
             Event::Start { .. } => {
                 let run = self.client.start(story.pipeline()).await.map_err(string)?;
@@ -119,6 +128,7 @@ impl<'a> Outside<'a> {
             }
             Event::Cancel { run } => story.runs[run.0].cancel().await.map_err(string)?,
             Event::Reopen { run, named } => {
+                self.reopen_unnamed(&before, story, *run, named).await?;
                 let mut reopen = story.runs[run.0].reopen().force();
                 for step in named {
                     reopen = reopen.step(step.to_string());
@@ -128,6 +138,36 @@ impl<'a> Outside<'a> {
             other => return Err(format!("{other:?} is not for such graphs")),
         }
         self.compare(story).await
+    }
+
+    /// A reopening that names ignored failures is first tried without them: if the model refuses that, so
+    /// does Postgres, and writes nothing.
+    async fn reopen_unnamed(
+        &mut self,
+        before: &Model,
+        story: &Story,
+        run: RunId,
+        named: &[Key],
+    ) -> Result<(), String> {
+        let named_none = Event::Reopen { run, named: vec![] };
+        if named.is_empty() || before.clone().apply(&named_none).is_ok() {
+            return Ok(());
+        }
+        self.seen.refused += 1;
+        let rows = "select (select r::text from pipeline.runs r where id = $1)
+                        || (select string_agg(s::text, '' order by s.no) from pipeline.steps s where run = $1)";
+        let rows = || sqlx::query_scalar::<_, String>(rows).bind(story.runs[run.0].id());
+        let (pool, handle) = (self.db.pool(), &story.runs[run.0]);
+        let unchanged = rows().fetch_one(pool).await.map_err(string)?;
+        match handle.reopen().force().await {
+            Err(Error::OnlyIgnored { .. }) => {}
+            other => return Err(format!("the model refuses, Postgres: {other:?}")),
+        }
+        let found = rows().fetch_one(pool).await.map_err(string)?;
+        if found != unchanged {
+            return Err("a refused reopening has written".to_owned());
+        }
+        Ok(())
     }
 
     fn note(&mut self, story: &mut Story, event: &Event, effects: &[Effect]) {
@@ -150,6 +190,23 @@ impl<'a> Outside<'a> {
                 _ => {}
             }
         }
+    }
+
+    fn note_reset(&mut self, before: &Model, story: &Story, event: &Event, effects: &[Effect]) {
+        let Event::Reopen { run, .. } = event else {
+            return;
+        };
+        let was_taken_back = |effect: &&Effect| match effect {
+            Effect::Reopened { run, step } => {
+                let status = before.step(*run, step).status;
+                !status.is_reset_by_reopening() && status != StepStatus::Pending
+            }
+            _ => false,
+        };
+        self.seen.taken_back += effects.iter().filter(was_taken_back).count();
+        let steps = &story.model.run(*run).steps;
+        let is_left_out = |why: &Option<Why>| matches!(why, Some(Why::EndedBy(_)));
+        self.seen.left_out += usize::from(steps.iter().any(|step| is_left_out(&step.why)));
     }
 
     /// Claims this step's job and no other; from a worker that was lost, if one has it.

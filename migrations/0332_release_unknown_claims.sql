@@ -1,0 +1,26 @@
+-- Gives back what was claimed for a worker that never heard of it: the answer was lost on the way. Only
+-- claims of the last p_within_ms are looked at. Returns how many, the queues, and their earliest `run_at`.
+create function pipeline.release_unknown_claims_v1(
+    p_worker bigint, p_known bigint[], p_within_ms bigint,
+    out count bigint, out queues text[], out since timestamptz
+)
+language plpgsql as $$
+declare
+    v_unknown bigint[] := pipeline.unknown_claims_v1(p_worker, p_known, p_within_ms);
+begin
+    if v_unknown = '{}' then
+        return;
+    end if;
+    with unheard as materialized (
+        select j.id from pipeline.jobs j
+        where j.id = any (v_unknown) and j.status = 'running' and j.worker = p_worker
+        for update skip locked
+    ), back as (
+        update pipeline.jobs j
+        set status = 'ready', token = null, lease_until = null, attempt = j.attempt - 1
+        from unheard where j.id = unheard.id
+        returning j.queue, j.run_at
+    )
+    select count(*), array_agg(distinct back.queue), min(back.run_at)
+    into release_unknown_claims_v1.count, queues, since from back;
+end $$;

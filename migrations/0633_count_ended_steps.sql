@@ -1,0 +1,79 @@
+-- Counts ended steps in their runs, writes the events, and ends the runs that have no live step left. Returns the
+-- runs that have ended.
+create function pipeline.count_ended_steps_v1(
+    p_ended pipeline.ended_step[], p_released pipeline.released_step[]
+) returns pipeline.ended_run[]
+language plpgsql as $$
+declare
+    v_now timestamptz := pipeline.now();
+    v_ended_runs pipeline.ended_run[];
+    v_level pipeline.event_level;       -- the most that one of these runs keeps
+    v_runs bigint;
+begin
+    with counted as (
+        select e.run, count(e.no)::integer as ended, coalesce(bool_or(e.is_halting), false) as is_halting,
+               coalesce(bool_or(e.fails_run), false) as fails_run
+        from unnest(p_ended) as e
+        group by e.run
+    ), moved as (
+        update pipeline.runs r
+        set live = r.live - c.ended,
+            is_failed = r.is_failed or c.fails_run,
+            halt = r.halt or c.is_halting,
+            status = case when r.live = c.ended
+                          then pipeline.final_run_status(r.status, r.drain, r.is_failed or c.fails_run,
+                                                         r.halt or c.is_halting)
+                          else r.status end,
+            ended_at = case when r.live = c.ended then v_now end,
+            events = r.events + case when r.event_level >= 'steps' then c.ended else 0 end
+                              + case when r.event_level <> 'none' and r.live = c.ended then 1 else 0 end
+        from counted c
+        cross join lateral (
+            select b.ctid as row from pipeline.runs b where b.id = c.run offset 0
+        ) as b
+        where r.ctid = b.row
+        returning r.id, r.status, r.live, r.event_level
+    )
+    select array_agg(row(m.id, m.status::text)::pipeline.ended_run) filter (where m.live = 0),
+           max(m.event_level), count(*)
+    into v_ended_runs, v_level, v_runs from moved m;
+
+    if v_level >= 'steps' and v_runs = cardinality(p_ended) then
+        -- One event for each run: it is the last one, or the last before that of the run's end.
+        insert into pipeline.events (run, no, at, step, attempt, status)
+        select e.run, r.events - (r.ended_at is not null)::integer, v_now, e.no, e.attempt, e.status::text
+        from unnest(p_ended) as e
+        cross join lateral (
+            select r.events, r.ended_at from pipeline.runs r
+            where r.id = e.run and r.event_level >= 'steps' offset 0
+        ) as r
+        where e.no is not null;
+    elsif v_level >= 'steps' then
+        insert into pipeline.events (run, no, at, step, attempt, status)
+        select e.run, r.events - (r.ended_at is not null)::integer - e.after, v_now, e.no, e.attempt,
+               e.status::text
+        from (
+            select e.run, e.no, e.attempt, e.status,
+                   row_number() over (partition by e.run order by e.ord desc)::integer - 1 as after
+            from unnest(p_ended) with ordinality
+                 as e (run, no, graph, status, is_ignored, is_halting, fails_run, attempt, place, skips_arms, kept_arm,
+                       outs, ord)
+            where e.no is not null
+        ) as e
+        cross join lateral (
+            select r.events, r.ended_at from pipeline.runs r
+            where r.id = e.run and r.event_level >= 'steps' offset 0
+        ) as r;
+    end if;
+    if v_ended_runs is not null and v_level <> 'none' then
+        insert into pipeline.events (run, no, at, status)
+        select r.id, r.events, v_now, r.status::text
+        from unnest(v_ended_runs) as o
+        join pipeline.runs r on r.id = o.id
+        where r.event_level <> 'none';
+    end if;
+    if v_level = 'all' and p_released is not null then
+        perform pipeline.insert_released_events_v1(p_released);
+    end if;
+    return v_ended_runs;
+end $$;

@@ -1,0 +1,148 @@
+-- What steps are given when they are claimed: their params, and what stands before them, an element
+-- for each edge that takes something. Outputs are read here and never copied into the queue.
+--
+-- Nothing large is loaded before it is measured. A step that is given more than p_limit bytes gets
+-- nothing but `size`; and where the large ones of one call come to more than p_total, those beyond get
+-- nothing but `size` and `put_off`: the first that is within the limit is always loaded.
+create function pipeline.load_inputs_v1(p_ids bigint[], p_limit bigint, p_total bigint) returns table (
+    id bigint, kind text, queue text, priority smallint, attempts smallint, lease_ms integer,
+    params text, options text, shape text,
+    takes text[],               -- of each element
+    outputs text[],             -- its value, where it has one
+    failed text[],              -- the key of the step before, where that failed
+    classes text[], messages text[],
+    cancelled boolean,          -- its run is being cancelled: no attempt is to follow another
+    key text, round integer,
+    size bigint,                -- of params and outputs, where they were measured
+    put_off boolean
+)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    -- Params that take more room in a row, stored, and steps after more others are measured.
+    c_params constant integer := 2000;
+    c_edges constant integer := 16;
+    v_count bigint;
+begin
+    -- In one look, what is small: its outputs have no size of their own.
+    return query
+    select e.id, n.job, n.queue, n.priority, n.attempts, n.lease_ms, s.params::text, n.options::text,
+           n.input::text, given.takes, given.outputs, given.failed, given.classes, given.messages,
+           r.status = 'cancelling', n.key, r.round, null::bigint, false
+    from unnest(p_ids) as e (id)
+    cross join lateral (
+        select r.id, r.graph, r.status, r.round from pipeline.runs r
+        where r.id = pipeline.run_of(e.id) offset 0
+    ) as r
+    cross join lateral (
+        select n.* from pipeline.nodes n
+        where n.graph = r.graph and n.no = pipeline.no_of(e.id) offset 0
+    ) as n
+    cross join lateral (
+        select s.params, s.cause from pipeline.steps s where s.run = r.id and s.no = n.no offset 0
+    ) as s
+    left join lateral (
+        select array_agg(element.takes) as takes, array_agg(element.output) as outputs,
+               array_agg(element.failed) as failed, array_agg(element.error_class) as classes,
+               array_agg(element.error_message) as messages, max(element.output_bytes) as large
+        from (
+            select d.takes::text as takes, up.output_bytes, up.error_class, up.error_message,
+                   case when up.output_bytes is null then up.output::text end as output,
+                   case when up.status = 'failed' then (
+                       select node.key from pipeline.nodes node
+                       where node.graph = d.graph and node.no = d.up
+                   ) end as failed
+            from pipeline.dependencies d
+            cross join lateral (
+                select up.output, up.output_bytes, up.error_class, up.error_message, up.status
+                from pipeline.steps up
+                where up.run = r.id and up.no = d.up offset 0
+            ) as up
+            -- Here and not in the join's condition, before which everything would be loaded.
+            where n.waits <= c_edges
+              and d.graph = r.graph and d.down = n.no and d.takes <> 'order'
+              and (not n.is_any or d.up = s.cause)
+            order by d.pos
+        ) as element
+    ) as given on n.waits > 0
+    where given.large is null and n.waits <= c_edges
+      and (s.params is null or pg_column_size(s.params) <= c_params);
+    get diagnostics v_count = row_count;
+    if v_count = cardinality(p_ids) then
+        return;
+    end if;
+
+    -- The others are measured first.
+    return query
+    with measured as materialized (
+        select e.ord, e.id, r.id as run, r.graph, r.status, r.round, n.no, n.waits, n.is_any, s.cause,
+               coalesce(octet_length(s.params::text), 0) + coalesce(given.size, 0) as size
+        from unnest(p_ids) with ordinality as e (id, ord)
+        cross join lateral (
+            select r.id, r.graph, r.status, r.round from pipeline.runs r
+            where r.id = pipeline.run_of(e.id) offset 0
+        ) as r
+        cross join lateral (
+            select n.no, n.waits, n.is_any from pipeline.nodes n
+            where n.graph = r.graph and n.no = pipeline.no_of(e.id) offset 0
+        ) as n
+        cross join lateral (
+            select s.params, s.cause from pipeline.steps s where s.run = r.id and s.no = n.no offset 0
+        ) as s
+        left join lateral (
+            select sum(coalesce(up.output_bytes, octet_length(up.output::text), 0)
+                       + coalesce(octet_length(up.error_message), 0))::bigint as size,
+                   max(up.output_bytes) as large
+            from pipeline.dependencies d
+            cross join lateral (
+                select up.output_bytes, up.error_message,
+                       case when up.output_bytes is null then up.output end as output
+                from pipeline.steps up
+                where up.run = r.id and up.no = d.up offset 0
+            ) as up
+            where d.graph = r.graph and d.down = n.no and d.takes <> 'order'
+              and (not n.is_any or d.up = s.cause)
+        ) as given on n.waits > 0
+        where given.large is not null or n.waits > c_edges or pg_column_size(s.params) > c_params
+    ), fitting as materialized (
+        select m.*, m.size <= p_limit as within,
+               m.size <= p_limit and m.so_far > p_total and m.so_far > m.size as beyond
+        from (
+            select m.*, sum(m.size) filter (where m.size <= p_limit)
+                            over (order by m.ord rows unbounded preceding) as so_far
+            from measured m
+        ) as m
+    )
+    select m.id, n.job, n.queue, n.priority, n.attempts, n.lease_ms,
+           case when loads.it then (
+               select s.params::text from pipeline.steps s where s.run = m.run and s.no = m.no
+           ) end,
+           n.options::text, n.input::text, given.takes, given.outputs, given.failed, given.classes,
+           given.messages, m.status = 'cancelling', n.key, m.round, m.size, coalesce(m.beyond, false)
+    from fitting m
+    cross join lateral (select m.within and not m.beyond as it offset 0) as loads
+    cross join lateral (
+        select n.* from pipeline.nodes n where n.graph = m.graph and n.no = m.no offset 0
+    ) as n
+    left join lateral (
+        select array_agg(element.takes) as takes, array_agg(element.output) as outputs,
+               array_agg(element.failed) as failed, array_agg(element.error_class) as classes,
+               array_agg(element.error_message) as messages
+        from (
+            select d.takes::text as takes, up.output::text as output, up.error_class,
+                   up.error_message,
+                   case when up.status = 'failed' then (
+                       select node.key from pipeline.nodes node
+                       where node.graph = d.graph and node.no = d.up
+                   ) end as failed
+            from pipeline.dependencies d
+            cross join lateral (
+                select up.output, up.error_class, up.error_message, up.status from pipeline.steps up
+                where up.run = m.run and up.no = d.up offset 0
+            ) as up
+            where loads.it and d.graph = m.graph and d.down = m.no and d.takes <> 'order'
+              and (not m.is_any or d.up = m.cause)
+            order by d.pos
+        ) as element
+    ) as given on m.waits > 0;
+end $$;

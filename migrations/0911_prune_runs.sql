@@ -1,0 +1,54 @@
+-- Deletes runs that ended longer ago than this, with all that belongs to them: at most p_limit, and no more
+-- once they have p_steps steps together, so that a large run goes alone. Returns how many; 0 when there is
+-- none left. A run that another still waits for stays.
+create function pipeline.prune_runs_v1(p_age_ms bigint, p_limit integer, p_steps bigint) returns bigint
+language plpgsql as $$
+declare
+    v_before timestamptz := pipeline.now() - p_age_ms * interval '1 ms';
+    v_run record;
+    v_old bigint[] := '{}';
+    v_steps bigint := 0;
+begin
+    for v_run in
+        select r.id, g.size from pipeline.runs r
+        join pipeline.graphs g on g.id = r.graph
+        where r.status in ('succeeded', 'failed', 'halted', 'cancelled', 'skipped')
+          -- It has an index, and no run ends before it was made.
+          and r.created_at < v_before and r.ended_at < v_before
+          and not exists (
+              select from pipeline.chains c join pipeline.runs d on d.id = c.down
+              where c.up = r.id and d.status = 'pending'
+          )
+        for update of r skip locked
+    loop
+        exit when v_old <> '{}' and v_steps + v_run.size > p_steps;
+        v_old := v_old || v_run.id;
+        v_steps := v_steps + v_run.size;
+        exit when cardinality(v_old) >= p_limit;
+    end loop;
+    -- One may have been chained to them before they were locked; from now on nobody can.
+    select array_agg(old.id) into v_old from unnest(v_old) as old (id)
+    where not exists (
+        select from pipeline.chains c join pipeline.runs d on d.id = c.down
+        where c.up = old.id and d.status = 'pending'
+    );
+    if v_old is null then
+        return 0;
+    end if;
+    delete from pipeline.steps s where s.run = any (v_old);
+    delete from pipeline.events e where e.run = any (v_old);
+    delete from pipeline.fired f where f.run = any (v_old);
+    delete from pipeline.requests q where q.run = any (v_old);
+    delete from pipeline.chains c where c.down = any (v_old);
+    -- A run that is chained to one that did not succeed keeps the edge: if it is opened again, it is
+    -- skipped, as it would be if that run were still there.
+    delete from pipeline.chains c using pipeline.runs up
+    where c.up = any (v_old) and up.id = c.up
+      and (up.status = 'succeeded' or not exists (select from pipeline.runs d where d.id = c.down));
+    delete from pipeline.attempts a
+    using unnest(v_old) as old (run)
+    where a.job >= pipeline.step_id(old.run, 0) and a.job < pipeline.step_id(old.run + 1, 0)
+      and a.job % 2 = 0;  -- between them lie those of jobs that are no steps
+    delete from pipeline.runs r where r.id = any (v_old);
+    return cardinality(v_old);
+end $$;
