@@ -2,7 +2,7 @@
 -- deleted when the job has succeeded, unless the worker is configured to keep succeeded jobs.
 
 create type pipeline.job_status as enum
-    ('later', 'ready', 'running', 'succeeded', 'failed', 'discarded');
+    ('scheduled', 'ready', 'running', 'succeeded', 'failed', 'discarded');
 
 -- Ids of jobs: odd numbers. Steps of runs have even ids, computed from the run's id and the step's number:
 -- see step_id.
@@ -10,27 +10,27 @@ create sequence pipeline.ids increment by 2;
 
 create table pipeline.jobs (
     id            bigint              primary key,
-    token         bigint,                          -- of the running attempt, random; null: none runs
-    run_at        timestamptz         not null,    -- the job must not run before this time
+    token         bigint,                       -- of the running attempt, random; null: none runs
+    run_at        timestamptz         not null, -- the job must not run before this time
     created_at    timestamptz         not null,
-    claimed_at    timestamptz,                     -- when the running or last attempt was claimed
-    lease_until   timestamptz,                     -- the end of the lease, while an attempt runs
+    claimed_at    timestamptz,                  -- when the running or last attempt was claimed
+    lease_until   timestamptz,                  -- the end of the lease, while an attempt runs
     ended_at      timestamptz,
-    unknown_since timestamptz,                     -- since when no worker that claimed it knew its type
+    unknown_since timestamptz,                  -- since when no worker that claimed it knew its type
     batch         bigint,
-    worker        bigint,                          -- the worker of the running or last attempt
+    worker        bigint,                       -- the worker of the running or last attempt
     lease_ms      integer             not null,
-    bytes         integer,                         -- the size of large args as text; null: small
+    bytes         integer,                      -- the size of large args as text; null: small
     status        pipeline.job_status not null,
     attempt       smallint            not null default 0, -- the number of attempts that have begun
-    attempts      smallint            not null,           -- the maximum number of attempts
+    max_attempts  smallint            not null, -- the maximum number of attempts
     priority      smallint            not null,
-    queue         text collate "C"    not null,    -- "C": names with a common prefix are adjacent
-    kind          text                not null,    -- the job type's name
-    args          json                not null,    -- unchanged: jsonb would write numbers out in full
-    input         jsonb,                           -- input besides args
-    options       jsonb,                           -- options set at enqueue: backoff, timeout
-    unique_key    text,
+    queue         text collate "C"    not null, -- "C": names with a common prefix are adjacent
+    job_type      text                not null, -- the job type's name
+    args          json                not null, -- unchanged: jsonb would write numbers out in full
+    input         jsonb,                        -- input besides args
+    options       jsonb,                        -- options set at enqueue: backoff, timeout
+    key           text,
     error_class   text,
     error_message text
 );
@@ -40,12 +40,12 @@ create table pipeline.jobs (
 -- that all columns ascend and one row comparison can begin and end a scan.
 create index jobs_ready on pipeline.jobs (queue, (- priority::integer), run_at, id)
     where status = 'ready';
-create index jobs_later on pipeline.jobs (run_at) where status = 'later';
+create index jobs_scheduled on pipeline.jobs (run_at) where status = 'scheduled';
 -- Indexed by claimed_at, which a renewal does not change: renewing a lease updates no index.
 create index jobs_running on pipeline.jobs (claimed_at) where status = 'running';
 create index jobs_ended on pipeline.jobs (ended_at, id) where ended_at is not null;
-create unique index jobs_unique on pipeline.jobs (kind, unique_key)
-    where unique_key is not null and status in ('later', 'ready', 'running');
+create unique index jobs_by_key on pipeline.jobs (job_type, key)
+    where key is not null and status in ('scheduled', 'ready', 'running');
 
 -- Attempts that did not succeed, with the reason.
 create table pipeline.attempts (

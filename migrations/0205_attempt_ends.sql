@@ -19,21 +19,21 @@ create type pipeline.attempt_end as (
     outcome       pipeline.attempt_outcome,
     attempt       smallint,
     ran_ms        integer,
-    wait_ms       bigint,                      -- the delay before the next attempt
+    wait_ms       bigint, -- the delay before the next attempt
     output        json,
     error_class   text,
     error_message text,
-    place         integer                      -- names this end in the answer; unique in a call
+    end_index     integer -- names this end in the answer; unique in a call
 );
 
 -- A job that has failed for good.
 create type pipeline.failed_job as (
-    place         integer,                     -- of its end
-    kind          text,
-    key           text,                        -- of the job, or of the run that it is a step of
+    end_index     integer, -- of its end
+    job_type      text,
+    key           text,    -- of the job, or of the run that it is a step of
     error_class   text,
     error_message text,
-    run           bigint,                      -- the run and the step that it is; null: none
+    run           bigint,  -- the run and the step that it is; null: none
     step          text,
     is_optional   boolean
 );

@@ -3,7 +3,7 @@
 -- unique key; jobs without one are returned in the order of the arrays. A caller with many jobs calls
 -- this function several times, page by page, in one transaction.
 create function pipeline.enqueue_jobs_v1(
-    p_kinds text[], p_queues text[], p_priorities smallint[], p_attempts smallint[],
+    p_job_types text[], p_queues text[], p_priorities smallint[], p_attempts smallint[],
     p_leases integer[], p_args json[], p_options jsonb[], p_unique text[],
     p_delays bigint[], p_times timestamptz[], p_batch bigint
 ) returns table (ord bigint, id bigint, fresh boolean)
@@ -16,16 +16,16 @@ declare
     v_tries integer;
 begin
     return query
-    insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
+    insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority, max_attempts,
                                lease_ms, args, bytes, options, batch)
     select nextval('pipeline.ids'),
-           case when at <= v_now then 'ready' else 'later' end::pipeline.job_status, at, v_now,
-           kind, queue, priority, attempts, lease, args, pipeline.large_size_v1(args), options, p_batch
+           case when at <= v_now then 'ready' else 'scheduled' end::pipeline.job_status, at, v_now,
+           job_type, queue, priority, max_attempts, lease, args, pipeline.large_size_v1(args), options, p_batch
     from (
         select e.*, coalesce(time, v_now + delay * interval '1 ms') as at
-        from unnest(p_kinds, p_queues, p_priorities, p_attempts, p_leases, p_args, p_options,
+        from unnest(p_job_types, p_queues, p_priorities, p_attempts, p_leases, p_args, p_options,
                     p_unique, p_delays, p_times)
-             with ordinality as e (kind, queue, priority, attempts, lease, args, options, key,
+             with ordinality as e (job_type, queue, priority, max_attempts, lease, args, options, key,
                                    delay, time, ord)
         where key is null
         order by e.ord
@@ -37,24 +37,24 @@ begin
     -- deadlock. Collation "C" compares bytes, as the client does when it sorts jobs into pages.
     for v_keyed in
         select e.*, coalesce(time, v_now + delay * interval '1 ms') as at
-        from unnest(p_kinds, p_queues, p_priorities, p_attempts, p_leases, p_args, p_options,
+        from unnest(p_job_types, p_queues, p_priorities, p_attempts, p_leases, p_args, p_options,
                     p_unique, p_delays, p_times)
-             with ordinality as e (kind, queue, priority, attempts, lease, args, options, key,
+             with ordinality as e (job_type, queue, priority, max_attempts, lease, args, options, key,
                                    delay, time, ord)
         where key is not null
-        order by kind collate "C", key collate "C", e.ord
+        order by job_type collate "C", key collate "C", e.ord
     loop
         v_tries := 0;
         loop
-            insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority,
-                                       attempts, lease_ms, args, bytes, options, batch, unique_key)
+            insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority,
+                                       max_attempts, lease_ms, args, bytes, options, batch, key)
             values (nextval('pipeline.ids'),
-                    case when v_keyed.at <= v_now then 'ready' else 'later' end::pipeline.job_status,
-                    v_keyed.at, v_now, v_keyed.kind, v_keyed.queue, v_keyed.priority,
-                    v_keyed.attempts, v_keyed.lease, v_keyed.args, pipeline.large_size_v1(v_keyed.args),
+                    case when v_keyed.at <= v_now then 'ready' else 'scheduled' end::pipeline.job_status,
+                    v_keyed.at, v_now, v_keyed.job_type, v_keyed.queue, v_keyed.priority,
+                    v_keyed.max_attempts, v_keyed.lease, v_keyed.args, pipeline.large_size_v1(v_keyed.args),
                     v_keyed.options, p_batch, v_keyed.key)
-            on conflict (kind, unique_key)
-                where unique_key is not null and status in ('later', 'ready', 'running')
+            on conflict (job_type, key)
+                where key is not null and status in ('scheduled', 'ready', 'running')
                 do nothing
             returning id into v_id;
             if found then
@@ -62,8 +62,8 @@ begin
                 exit;
             end if;
             select j.id into v_id from pipeline.jobs j
-            where j.kind = v_keyed.kind and j.unique_key = v_keyed.key
-              and j.status in ('later', 'ready', 'running');
+            where j.job_type = v_keyed.job_type and j.key = v_keyed.key
+              and j.status in ('scheduled', 'ready', 'running');
             if found then
                 return query values (v_keyed.ord, v_id, false);
                 exit;
@@ -73,7 +73,7 @@ begin
             if v_tries = 100 then
                 raise serialization_failure using message = format(
                     'the unique key of job type %s was taken and given back 100 times meanwhile',
-                    v_keyed.kind);
+                    v_keyed.job_type);
             end if;
         end loop;
     end loop;

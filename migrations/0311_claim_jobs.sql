@@ -13,12 +13,12 @@
 -- caller's next scan starts.
 create function pipeline.claim_jobs_v1(
     p_worker bigint, p_token bigint, p_patterns text[], p_limits integer[], p_bytes bigint,
-    p_kinds text[], p_steps boolean,
+    p_job_types text[], p_steps boolean,
     p_lines integer[], p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamptz[],
     p_ids bigint[], p_to_ranks integer[]
 ) returns table (
-    line integer, id bigint, token bigint, queue text, kind text, attempt smallint,
-    attempts smallint, priority smallint, run_at timestamptz, waited_ms bigint, lease_ms integer,
+    line integer, id bigint, token bigint, queue text, job_type text, attempt smallint,
+    max_attempts smallint, priority smallint, run_at timestamptz, waited_ms bigint, lease_ms integer,
     batch bigint, args text, input text, options text, claimed_at timestamptz, bytes integer,
     range integer, step integer, after_queue text, after_rank integer, rank integer, visited bigint
 )
@@ -92,7 +92,7 @@ begin
                 where j.status = 'ready' and j.queue = h.queue collate "C"
                   and (- j.priority::integer, j.run_at, j.id) >= (h.rank, h.run_at, h.id)
                   and - j.priority::integer < h.to_rank
-                  and (p_kinds is null or j.kind like any (p_kinds))
+                  and (p_job_types is null or j.job_type like any (p_job_types))
                   and (p_steps or j.id % 2 = 1)
                 order by j.queue, - j.priority::integer, j.run_at, j.id
                 limit p_limits[i]
@@ -116,7 +116,7 @@ begin
               ) as fits
               where fits.no = 1 or fits.bytes <= p_bytes
           ))
-        returning i, j.id, j.token, j.queue, j.kind, j.attempt, j.attempts, j.priority,
+        returning i, j.id, j.token, j.queue, j.job_type, j.attempt, j.max_attempts, j.priority,
                   j.run_at, (extract(epoch from v_now - j.run_at) * 1000)::bigint, j.lease_ms,
                   j.batch, j.args::text, j.input::text, j.options::text, v_now, j.bytes,
                   null::integer, null::integer, null::text, null::integer, null::integer, null::bigint;

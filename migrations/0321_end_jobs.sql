@@ -16,7 +16,7 @@ declare
     v_moved integer[];
 begin
     with locked as materialized (
-        select e.place, j.row
+        select e.end_index, j.row
         from unnest(p_ends) as e
         cross join lateral (
             select j.ctid as row from pipeline.jobs j where j.id = e.job and j.token = e.token
@@ -25,9 +25,9 @@ begin
         where e.outcome in ('succeeded', 'ended_run') and (not p_keep or e.job % 2 = 0)
     ), deleted as (
         delete from pipeline.jobs j using locked where j.ctid = locked.row
-        returning locked.place, j.id, j.attempt
+        returning locked.end_index, j.id, j.attempt
     )
-    select coalesce(array_agg(d.place), '{}'),
+    select coalesce(array_agg(d.end_index), '{}'),
            array_agg(d.id) filter (where d.attempt > 1 and d.id % 2 = 1)
     into v_ended, v_retried from deleted d;
     if v_retried is not null then
@@ -63,18 +63,18 @@ begin
             e.job, e.outcome, e.wait_ms, e.error_class, e.error_message, v_now, p_unknown_ms
         ) as next
         where j.ctid = e.row and (e.outcome <> 'lease_lost' or j.lease_until < v_now)
-        returning e.place, j.id, e.token, j.attempt, j.worker, next.status,
-                  next.is_refunded, next.error_class, next.error_message, j.kind, j.unique_key
+        returning e.end_index, j.id, e.token, j.attempt, j.worker, next.status,
+                  next.is_refunded, next.error_class, next.error_message, j.job_type, j.key
     ), recorded as (
         insert into pipeline.attempts (job, token, attempt, worker, outcome, error_class,
                                        error_message, ended_at)
         select m.id, m.token, m.attempt, m.worker,
-               case when m.status in ('ready', 'later') then 'retried' else m.status::text end,
+               case when m.status in ('ready', 'scheduled') then 'retried' else m.status::text end,
                m.error_class, m.error_message, v_now
         from moved m where not m.is_refunded and m.status <> 'succeeded'
     )
-    select coalesce(array_agg(m.place), '{}'),
-           array_agg(row(m.place, m.kind, m.unique_key, m.error_class, m.error_message, null, null, false)
+    select coalesce(array_agg(m.end_index), '{}'),
+           array_agg(row(m.end_index, m.job_type, m.key, m.error_class, m.error_message, null, null, false)
                      ::pipeline.failed_job) filter (where m.status in ('failed', 'discarded'))
     into v_moved, failed from moved m;
     v_ended := v_ended || v_moved;
@@ -83,12 +83,12 @@ begin
     end if;
 
     -- An end is also stale if the lease that it reports as lost was renewed meanwhile, or if it was sent twice.
-    select array_agg(e.place) filter (where j.id is null),
-           array_agg(e.place) filter (where j.id is not null)
+    select array_agg(e.end_index) filter (where j.id is null),
+           array_agg(e.end_index) filter (where j.id is not null)
     into stale, held
     from (
-        select e.job, e.token, e.outcome, e.place from unnest(p_ends) as e
-        where e.place <> all (v_ended)
+        select e.job, e.token, e.outcome, e.end_index from unnest(p_ends) as e
+        where e.end_index <> all (v_ended)
     ) as e
     left join lateral (
         select j.id from pipeline.jobs j

@@ -19,10 +19,10 @@ begin
         when 'ended_run' then 'succeeded'
         when 'failed' then 'failed'
         when 'discarded' then 'discarded'
-        else case when wait_ms > 0 then 'later' else 'ready' end
+        else case when wait_ms > 0 then 'scheduled' else 'ready' end
     end;
     if p_outcome = 'unknown_type' then
-        select j.kind, coalesce(j.unknown_since, p_now) as since,
+        select j.job_type, coalesce(j.unknown_since, p_now) as since,
                coalesce((j.options ->> 'version')::integer, step.version, 1) as version
         into v_job
         from pipeline.jobs j
@@ -35,8 +35,8 @@ begin
         select greatest(v_job.since, max(w.seen_at)) into v_known_at
         from pipeline.workers w
         where exists (
-            select from unnest(w.kinds, w.versions) as known (kind, version)
-            where known.kind = v_job.kind and known.version >= v_job.version
+            select from unnest(w.job_types, w.versions) as known (job_type, version)
+            where known.job_type = v_job.job_type and known.version >= v_job.version
         );
         if p_now - v_known_at >= p_unknown_ms * interval '1 ms' then
             status := 'failed';
@@ -44,22 +44,22 @@ begin
             error_class := 'NoHandler';
             error_message := format(
                 'no live worker has known the job type `%s`%s since %s: register it with a worker, then %s',
-                v_job.kind,
+                v_job.job_type,
                 case when v_job.version > 1 then format(' in version %s', v_job.version) else '' end,
                 v_known_at, case when p_job % 2 = 0 then 'reopen the run' else 'retry the job' end
             );
         else
             -- The longer no worker has known the type, the longer the pause before the next attempt.
             wait_ms := least(greatest(extract(epoch from p_now - v_job.since) * 500, 250), 30000);
-            status := 'later';
+            status := 'scheduled';
         end if;
     elsif p_outcome = 'lease_lost' then
-        select j.attempt, j.attempts, j.worker into v_job from pipeline.jobs j where j.id = p_job;
+        select j.attempt, j.max_attempts, j.worker into v_job from pipeline.jobs j where j.id = p_job;
         error_class := 'WorkerDied';
         error_message := format(
             'the worker that ran attempt %s (worker %s) did not renew its lease: it died, could not '
             'reach the database, or stopped while its end could not be written; see its log', v_job.attempt, v_job.worker
         );
-        status := case when v_job.attempt < v_job.attempts then 'ready' else 'failed' end;
+        status := case when v_job.attempt < v_job.max_attempts then 'ready' else 'failed' end;
     end if;
 end $$;

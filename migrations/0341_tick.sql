@@ -37,7 +37,7 @@ begin
     now := pipeline.now();
     with due as materialized (
         select j.id from pipeline.jobs j
-        where j.status = 'later' and j.run_at >= v_due_from and j.run_at <= now
+        where j.status = 'scheduled' and j.run_at >= v_due_from and j.run_at <= now
         order by j.run_at limit c_page
         for update skip locked
     ), moved as (
@@ -50,7 +50,7 @@ begin
     into due_queues, due_since, v_moved from queues;
 
     select j.run_at into v_next from pipeline.jobs j
-    where j.status = 'later' and j.run_at >= v_due_from
+    where j.status = 'scheduled' and j.run_at >= v_due_from
     order by j.run_at limit 1;
     -- Due rows that are left are held by other transactions, or exceed the page.
     due_from := greatest(v_due_from, least(v_next, v_seen));
@@ -59,11 +59,11 @@ begin
                    else ceil(extract(epoch from v_next - now) * 1000) end;
 
     with looked_at as (
-        select j.id, j.token, j.attempt, j.batch, j.queue, j.kind, j.lease_until
+        select j.id, j.token, j.attempt, j.batch, j.queue, j.job_type, j.lease_until
         from pipeline.jobs j
         where j.status = 'running' and j.claimed_at >= v_claimed_from and (p_steps or j.id % 2 = 1)
         union all
-        select j.id, j.token, j.attempt, j.batch, j.queue, j.kind, j.lease_until
+        select j.id, j.token, j.attempt, j.batch, j.queue, j.job_type, j.lease_until
         from unnest(p_leased) as known (id)
         cross join lateral (
             select j.* from pipeline.jobs j where j.id = known.id offset 0
@@ -83,7 +83,7 @@ begin
            array_agg(l.lease_until) filter (where isfinite(l.lease_until)),
            (select array_agg(lost.id) from lost), (select array_agg(lost.token) from lost),
            (select array_agg(lost.attempt) from lost), (select array_agg(lost.batch) from lost),
-           (select array_agg(lost.queue) from lost), (select array_agg(lost.kind) from lost),
+           (select array_agg(lost.queue) from lost), (select array_agg(lost.job_type) from lost),
            (select array_agg(lost.run) from lost), (select array_agg(lost.key) from lost)
     into leased_ids, leased_until, lost_ids, lost_tokens, lost_attempts, lost_batches, lost_queues,
          lost_kinds, lost_runs, lost_steps

@@ -10,11 +10,11 @@ begin
           and b.ended = b.total
         returning b.*
     ), callbacks as (
-        insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
+        insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority, max_attempts,
                                    lease_ms, args, bytes, options, input)
-        select nextval('pipeline.ids'), 'ready', v_now, v_now, callback ->> 'kind',
+        select nextval('pipeline.ids'), 'ready', v_now, v_now, callback ->> 'job_type',
                callback ->> 'queue', (callback ->> 'priority')::smallint,
-               (callback ->> 'attempts')::smallint, (callback ->> 'lease_ms')::integer,
+               (callback ->> 'max_attempts')::smallint, (callback ->> 'lease_ms')::integer,
                callback -> 'args', pipeline.large_size_v1(callback -> 'args'),
                (callback ->> 'options')::jsonb,
                jsonb_build_object('batch', id, 'total', total, 'failed', failed)

@@ -14,9 +14,9 @@ begin
     if v_job.status is null or v_job.status not in ('failed', 'discarded') then
         return;
     end if;
-    select j.unique_key, j.id into key, holder from pipeline.jobs j
-    where j.kind = v_job.kind and j.unique_key = v_job.unique_key
-      and j.status in ('later', 'ready', 'running');
+    select j.key, j.id into key, holder from pipeline.jobs j
+    where j.job_type = v_job.job_type and j.key = v_job.key
+      and j.status in ('scheduled', 'ready', 'running');
     if found then
         return;
     end if;

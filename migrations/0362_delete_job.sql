@@ -15,7 +15,7 @@ begin
     end if;
     delete from pipeline.jobs where id = p_job;
     delete from pipeline.attempts where job = p_job;
-    if v_job.status in ('later', 'ready') and v_job.batch is not null then
+    if v_job.status in ('scheduled', 'ready') and v_job.batch is not null then
         -- It will not come any more: for its batch it has failed.
         perform pipeline.notify_queues_v1(
             pipeline.settle_batches_v1(array[v_job.batch], array[1], array[1]), pipeline.now()

@@ -8,62 +8,62 @@ create type pipeline.takes as enum ('value', 'maybe', 'outcome', 'failure', 'ord
 
 -- An edge, as the node that it leads away from stores it.
 create type pipeline.out_edge as (
-    no    integer,                                 -- the downstream node
+    no    integer, -- the downstream node
     takes pipeline.takes
 );
 
 create table pipeline.graphs (
     id          bigint      primary key,
-    fingerprint bytea       not null,              -- not unique: see store_graph_v1
+    fingerprint bytea       not null, -- not unique: see store_graph_v1
     pipeline    text        not null,
     size        integer     not null,
-    deadline_ms bigint,                            -- how long a run may take
-    spec        json        not null,              -- as it was declared
+    deadline_ms bigint,               -- how long a run may take
+    spec        json        not null, -- as it was declared
     created_at  timestamptz not null
 );
 create index graphs_by_fingerprint on pipeline.graphs (fingerprint);
 
 create table pipeline.nodes (
-    graph    bigint             not null references pipeline.graphs on delete cascade,
-    no       integer            not null,
-    waits    integer            not null,          -- how many edges lead to it
-    lease_ms integer,
-    delay_ms bigint             not null default 0,
-    version  integer,
-    branch   integer,                              -- of a merge: the branch whose arms meet here
-    priority smallint,
-    attempts smallint,
-    kind     pipeline.node_kind not null,
-    strategy pipeline.strategy  not null,          -- resolved: its own, else its pipeline's
-    is_any   boolean            not null,          -- one upstream is enough
-    optional boolean            not null,          -- its failure does not count
-    exempt   boolean            not null,          -- Halt does not skip it
-    key      text               not null,
-    job      text,                                 -- the job type's name
-    queue    text collate "C",
-    options  jsonb,                                -- backoff and timeout
-    input    json,                                 -- the shape of its input
-    arms     text[],                               -- of a branch: their names
-    returns  integer[],                            -- of a merge: for each arm, the node whose value it is
-    outs     pipeline.out_edge[],                  -- the edges that lead away from it; null: none
+    graph        bigint             not null references pipeline.graphs on delete cascade,
+    no           integer            not null,
+    in_edges     integer            not null, -- how many edges lead to it
+    lease_ms     integer,
+    delay_ms     bigint             not null default 0,
+    version      integer,
+    branch       integer,                     -- of a merge: the branch whose arms meet here
+    priority     smallint,
+    max_attempts smallint,
+    kind         pipeline.node_kind not null,
+    strategy     pipeline.strategy  not null, -- resolved: its own, else its pipeline's
+    is_any       boolean            not null, -- one upstream is enough
+    is_optional  boolean            not null, -- its failure does not count
+    is_exempt    boolean            not null, -- Halt does not skip it
+    key          text               not null,
+    job_type     text,                        -- the job type's name
+    queue        text collate "C",
+    options      jsonb,                       -- backoff and timeout
+    input        json,                        -- the shape of its input
+    arms         text[],                      -- of a branch: their names
+    returns      integer[],                   -- of a merge: for each arm, the node whose value it is
+    out_edges    pipeline.out_edge[],         -- the edges that lead away from it; null: none
     primary key (graph, no),
     -- In this order it is of no use to whoever looks for a number.
     unique (key, graph),
     constraint jobs_have_options check
         (kind not in ('job', 'branch', 'each')
-         or num_nulls(job, version, queue, priority, attempts, lease_ms) = 0)
+         or num_nulls(job_type, version, queue, priority, max_attempts, lease_ms) = 0)
 );
 
 create table pipeline.dependencies (
-    graph bigint         not null references pipeline.graphs on delete cascade,
-    up    integer        not null,
-    down  integer        not null,
-    pos   integer        not null,                 -- which of the edges that lead to `down`
-    takes pipeline.takes not null,
+    graph      bigint         not null references pipeline.graphs on delete cascade,
+    upstream   integer        not null,
+    downstream integer        not null,
+    position   integer        not null, -- which of the edges that lead to `downstream`
+    takes      pipeline.takes not null,
     -- In this order it is of no use to whoever looks for what comes before.
-    primary key (up, graph, down, pos) include (takes)
+    primary key (upstream, graph, downstream, position) include (takes)
 );
-create unique index dependencies_of on pipeline.dependencies (graph, down, pos) include (up, takes);
+create unique index dependencies_of on pipeline.dependencies (graph, downstream, position) include (upstream, takes);
 
 -- Which nodes stand in which arm, also in one around theirs.
 create table pipeline.arms (
@@ -76,15 +76,15 @@ create table pipeline.arms (
 
 -- Jobs that a run fires when it ends.
 create table pipeline.callbacks (
-    graph    bigint   not null references pipeline.graphs on delete cascade,
-    pos      integer  not null,
-    lease_ms integer  not null,
-    version  integer  not null,
-    priority smallint not null,
-    attempts smallint not null,
-    fires    text     not null check (fires in ('complete', 'success', 'failure')),
-    job      text     not null,
-    queue    text collate "C" not null,
-    options  jsonb,
-    primary key (graph, pos)
+    graph        bigint           not null references pipeline.graphs on delete cascade,
+    position     integer          not null,
+    lease_ms     integer          not null,
+    version      integer          not null,
+    priority     smallint         not null,
+    max_attempts smallint         not null,
+    fires        text             not null check (fires in ('complete', 'success', 'failure')),
+    job_type     text             not null,
+    queue        text collate "C" not null,
+    options      jsonb,
+    primary key (graph, position)
 );

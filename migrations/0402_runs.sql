@@ -4,7 +4,7 @@ create type pipeline.run_status as enum
     ('pending', 'running', 'cancelling', 'succeeded', 'failed', 'halted', 'cancelled', 'skipped');
 
 -- Why a run is being drained: the first reason counts.
-create type pipeline.drain as enum ('cancel', 'deadline');
+create type pipeline.stop_reason as enum ('cancel', 'deadline');
 
 -- Which events of a run are stored; each level includes the one before.
 create type pipeline.event_level as enum (
@@ -17,31 +17,31 @@ create type pipeline.event_level as enum (
 create sequence pipeline.run_ids;
 
 create table pipeline.runs (
-    id              bigint              primary key,
-    graph           bigint              not null,
-    created_at      timestamptz         not null,
-    started_at      timestamptz,                   -- of this round
-    ended_at        timestamptz,
-    deadline_at     timestamptz,
-    callbacks_dispatched_at timestamptz,           -- of this round
-    rerun_of        bigint,
-    nonce           bigint,                        -- drawn at random by the start that made it
-    live            integer             not null,  -- steps that have not ended
-    events          integer             not null default 0, -- the number of the last one
-    round           integer             not null default 1,
-    status          pipeline.run_status not null,
-    event_level     pipeline.event_level not null, -- which events are stored
-    halt            boolean             not null default false, -- a step failed under Halt
-    is_failed       boolean             not null default false, -- a step failed that is not optional
-    drain           pipeline.drain,
-    pipeline        text                not null,
-    actor           text,
-    idempotency_key text,
-    params_hash     bytea,                         -- of what the key stands for
-    chained         bigint[],                      -- runs that the key stands for besides, in their order
-    params          json,
-    callbacks       json,                          -- the params of its callbacks
-    tags            text[]
+    id                      bigint               primary key,
+    graph                   bigint               not null,
+    created_at              timestamptz          not null,
+    started_at              timestamptz, -- of this round
+    ended_at                timestamptz,
+    deadline_at             timestamptz,
+    callbacks_dispatched_at timestamptz, -- of this round
+    rerun_of                bigint,
+    nonce                   bigint,      -- drawn at random by the start that made it
+    live_steps              integer              not null, -- steps that have not ended
+    events                  integer              not null default 0, -- the number of the last one
+    round                   integer              not null default 1,
+    status                  pipeline.run_status  not null,
+    event_level             pipeline.event_level not null, -- which events are stored
+    halt_triggered          boolean              not null default false, -- a step failed under Halt
+    is_failed               boolean              not null default false, -- a step failed that is not optional
+    stop_reason             pipeline.stop_reason,
+    pipeline                text                 not null,
+    actor                   text,
+    key                     text,
+    params_hash             bytea,       -- of what the key stands for
+    chained                 bigint[],    -- runs that the key stands for besides, in their order
+    params                  json,
+    callbacks               json,        -- the params of its callbacks
+    tags                    text[]
 ) with (fillfactor = 40);
 -- Lists page by time and id; ids alone follow neither time nor commit. They go through each status by
 -- itself, so that these two serve every list, also one of few runs in a status among many others.
@@ -50,5 +50,5 @@ create index runs_by_pipeline on pipeline.runs (pipeline, status, created_at, id
 create index runs_by_tag on pipeline.runs using gin (tags) where tags is not null;
 create index runs_by_deadline on pipeline.runs (deadline_at)
     where deadline_at is not null and status = 'running';
-create unique index runs_by_key on pipeline.runs (pipeline, idempotency_key)
-    where idempotency_key is not null;
+create unique index runs_by_key on pipeline.runs (pipeline, key)
+    where key is not null;

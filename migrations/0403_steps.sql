@@ -1,5 +1,5 @@
 create type pipeline.step_status as enum
-    ('pending', 'enqueued', 'waiting', 'succeeded', 'failed', 'halted', 'cancelled', 'skipped',
+    ('pending', 'enqueued', 'waiting', 'succeeded', 'failed', 'ended_run', 'cancelled', 'skipped',
      'skipped_by_branch');
 
 -- Why a step ended, or began, that did not by itself; `steps.cause` is the step it is about.
@@ -18,15 +18,15 @@ create type pipeline.step_reason as enum (
 
 create table pipeline.steps (
     run           bigint               not null,
-    token         bigint,                          -- the attempt that ended it
+    token         bigint,                        -- the attempt that ended it
     enqueued_at   timestamptz,
     ended_at      timestamptz,
     no            integer              not null,
-    waits         integer              not null,   -- edges whose upstream has not ended
-    ran_ms        integer,                         -- how long its last attempt took
-    arm           integer,                         -- of a branch: the one it chose
-    cause         integer,                         -- a step; see step_reason
-    output_bytes  integer,                         -- the size of a large output; null: small
+    open_edges    integer              not null, -- edges whose upstream has not ended
+    ran_ms        integer,                       -- how long its last attempt took
+    arm           integer,                       -- of a branch: the one it chose
+    cause         integer,                       -- a step; see step_reason
+    output_bytes  integer,                       -- the size of a large output; null: small
     attempt       smallint             not null default 0,
     is_broken     boolean              not null default false, -- an upstream step broke its edge
     is_not_taken  boolean              not null default false, -- it waits for a failure that did not happen

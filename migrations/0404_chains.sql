@@ -1,7 +1,7 @@
 -- "After" between two runs.
 create table pipeline.chains (
-    up   bigint not null,
-    down bigint not null,
-    primary key (up, down)
+    upstream   bigint not null,
+    downstream bigint not null,
+    primary key (upstream, downstream)
 );
-create index chains_of on pipeline.chains (down, up);
+create index chains_of on pipeline.chains (downstream, upstream);

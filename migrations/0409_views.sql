@@ -13,8 +13,8 @@ where s.enqueued_at is not null;
 
 -- Steps as people read them.
 create view pipeline.run_steps as
-select s.run, r.pipeline, s.no, n.key as step, n.kind::text as kind, n.job, n.queue, s.status::text,
-       s.attempt, n.attempts, s.reason::text, cause.key as cause, s.error_class, s.error_message,
+select s.run, r.pipeline, s.no, n.key as step, n.kind::text as kind, n.job_type, n.queue, s.status::text,
+       s.attempt, n.max_attempts, s.reason::text, cause.key as cause, s.error_class, s.error_message,
        s.enqueued_at, s.ended_at, s.ran_ms, n.arms[s.arm + 1] as arm,
        pipeline.step_id(s.run, s.no) as batch
 from pipeline.steps s
@@ -24,7 +24,7 @@ left join pipeline.nodes cause on cause.graph = r.graph and cause.no = s.cause;
 
 -- Jobs as people read them: the params of a step lie with it, and its batch is its own.
 create view pipeline.all_jobs as
-select j.id, j.kind, j.queue, j.status, j.priority, j.attempt, j.attempts,
+select j.id, j.job_type, j.queue, j.status, j.priority, j.attempt, j.max_attempts,
        case when s.run is null then j.batch else j.id end as batch,
        case when s.run is null then j.args::json else coalesce(s.params, 'null') end as args,
        j.error_class, j.error_message, j.created_at, j.run_at, j.ended_at, j.worker

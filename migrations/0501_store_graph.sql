@@ -26,36 +26,36 @@ begin
     values (nextval('pipeline.ids'), p_fingerprint, p_pipeline, json_array_length(p_nodes),
             p_deadline_ms, p_spec, pipeline.now())
     returning id into v_graph;
-    insert into pipeline.nodes (graph, no, waits, lease_ms, delay_ms, version, branch, priority,
-                                attempts, kind, strategy, is_any, optional, exempt, key, job, queue,
-                                options, input, arms, returns, outs)
-    select v_graph, n.no, n.waits, n.lease_ms, n.delay_ms, n.version, n.branch, n.priority,
-           n.attempts, n.kind, n.strategy, n.is_any, n.optional, n.exempt, n.key, n.job, n.queue,
-           n.options, n.input, n.arms, n.returns, o.outs
+    insert into pipeline.nodes (graph, no, in_edges, lease_ms, delay_ms, version, branch, priority,
+                                max_attempts, kind, strategy, is_any, is_optional, is_exempt, key, job_type, queue,
+                                options, input, arms, returns, out_edges)
+    select v_graph, n.no, n.in_edges, n.lease_ms, n.delay_ms, n.version, n.branch, n.priority,
+           n.max_attempts, n.kind, n.strategy, n.is_any, n.is_optional, n.is_exempt, n.key, n.job_type, n.queue,
+           n.options, n.input, n.arms, n.returns, o.out_edges
     from json_to_recordset(p_nodes) as n (
-        no integer, waits integer, lease_ms integer, delay_ms bigint, version integer,
-        branch integer, priority smallint, attempts smallint, kind pipeline.node_kind,
-        strategy pipeline.strategy, is_any boolean, optional boolean, exempt boolean, key text,
-        job text, queue text, options jsonb, input json, arms text[], returns integer[]
+        no integer, in_edges integer, lease_ms integer, delay_ms bigint, version integer,
+        branch integer, priority smallint, max_attempts smallint, kind pipeline.node_kind,
+        strategy pipeline.strategy, is_any boolean, is_optional boolean, is_exempt boolean, key text,
+        job_type text, queue text, options jsonb, input json, arms text[], returns integer[]
     )
     left join (
-        select e.up, array_agg(row(e.down, e.takes)::pipeline.out_edge order by e.down, e.pos) as outs
-        from json_to_recordset(p_edges) as e (up integer, down integer, pos integer, takes pipeline.takes)
-        group by e.up
-    ) as o on o.up = n.no;
-    insert into pipeline.dependencies (graph, up, down, pos, takes)
-    select v_graph, e.up, e.down, e.pos, e.takes
-    from json_to_recordset(p_edges) as e (up integer, down integer, pos integer, takes pipeline.takes);
+        select e.upstream, array_agg(row(e.downstream, e.takes)::pipeline.out_edge order by e.downstream, e.position) as out_edges
+        from json_to_recordset(p_edges) as e (upstream integer, downstream integer, position integer, takes pipeline.takes)
+        group by e.upstream
+    ) as o on o.upstream = n.no;
+    insert into pipeline.dependencies (graph, upstream, downstream, position, takes)
+    select v_graph, e.upstream, e.downstream, e.position, e.takes
+    from json_to_recordset(p_edges) as e (upstream integer, downstream integer, position integer, takes pipeline.takes);
     insert into pipeline.arms (graph, branch, arm, no)
     select v_graph, a.branch, a.arm, a.no
     from json_to_recordset(p_arms) as a (branch integer, arm integer, no integer);
-    insert into pipeline.callbacks (graph, pos, lease_ms, version, priority, attempts, fires, job,
+    insert into pipeline.callbacks (graph, position, lease_ms, version, priority, max_attempts, fires, job_type,
                                     queue, options)
-    select v_graph, c.pos, c.lease_ms, c.version, c.priority, c.attempts, c.fires, c.job, c.queue,
+    select v_graph, c.position, c.lease_ms, c.version, c.priority, c.max_attempts, c.fires, c.job_type, c.queue,
            c.options
     from json_to_recordset(p_callbacks) as c (
-        pos integer, lease_ms integer, version integer, priority smallint, attempts smallint,
-        fires text, job text, queue text, options jsonb
+        position integer, lease_ms integer, version integer, priority smallint, max_attempts smallint,
+        fires text, job_type text, queue text, options jsonb
     );
     return v_graph;
 end $$;

@@ -7,11 +7,11 @@
 -- A run to start.
 create type pipeline.new_run as (
     id          bigint,
-    nonce       bigint,     -- drawn at random: tells a start that is sent again from a run of somebody else
+    nonce       bigint, -- drawn at random: tells a start that is sent again from a run of somebody else
     rerun_of    bigint,
     event_level pipeline.event_level,
     key         text,
-    params_hash bytea,      -- of the params that the key stands for
+    params_hash bytea,  -- of the params that the key stands for
     actor       text,
     params      json,
     callbacks   json,
@@ -20,11 +20,11 @@ create type pipeline.new_run as (
 
 -- A step of a run to start.
 create type pipeline.new_step as (
-    run    bigint,
-    token  bigint,          -- of the first attempt, if the step is offered to a worker of the calling process
-    no     integer,
-    waits  integer,
-    params json
+    run        bigint,
+    token      bigint, -- of the first attempt, if the step is offered to a worker of the calling process
+    no         integer,
+    open_edges integer,
+    params     json
 );
 
 create type pipeline.start_result as enum (
@@ -75,7 +75,7 @@ begin
     result := 'started';
 
     with fresh as (
-        insert into pipeline.runs (id, nonce, graph, created_at, started_at, deadline_at, rerun_of, live,
+        insert into pipeline.runs (id, nonce, graph, created_at, started_at, deadline_at, rerun_of, live_steps,
                                    events, status, event_level, pipeline, actor, params, callbacks, tags)
         select r.id, r.nonce, p_graph, v_now, case when not p_chained then v_now end,
                case when not p_chained then v_now + v_graph.deadline_ms * interval '1 ms' end,
@@ -99,9 +99,9 @@ begin
         -- The steps of the other runs exist.
         select array_agg(i.id) filter (where i.outcome = 'new') into v_new
         from unnest(ids, outcomes) as i (id, outcome);
-        select array_agg((s.run, s.token, s.no, s.waits, s.params)::pipeline.new_step order by s.ord)
+        select array_agg((s.run, s.token, s.no, s.open_edges, s.params)::pipeline.new_step order by s.ord)
         into v_steps
-        from unnest(p_steps) with ordinality as s (run, token, no, waits, params, ord)
+        from unnest(p_steps) with ordinality as s (run, token, no, open_edges, params, ord)
         where outcomes[(s.ord - 1) / v_graph.size + 1] = 'new';
     end if;
 

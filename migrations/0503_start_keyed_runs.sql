@@ -51,8 +51,8 @@ begin
         v_outcome := null;
         while v_outcome is null loop
             insert into pipeline.runs (id, nonce, graph, created_at, started_at, deadline_at, rerun_of,
-                                       live, events, status, event_level, pipeline, actor, params, callbacks,
-                                       tags, idempotency_key, params_hash)
+                                       live_steps, events, status, event_level, pipeline, actor, params, callbacks,
+                                       tags, key, params_hash)
             values (v_keyed.id, v_keyed.nonce, p_graph, v_now, case when not p_chained then v_now end,
                     case when not p_chained then v_now + p_deadline_ms * interval '1 ms' end,
                     v_keyed.rerun_of, p_size, (v_keyed.event_level <> 'none')::integer,
@@ -67,7 +67,7 @@ begin
                 exit;
             end if;
             select r.id, r.nonce, r.params_hash into v_there from pipeline.runs r
-            where r.pipeline = p_pipeline and r.idempotency_key = v_keyed.key;
+            where r.pipeline = p_pipeline and r.key = v_keyed.key;
             if found then
                 ids[v_keyed.ord] := v_there.id;
                 v_outcome := case when v_there.nonce = v_keyed.nonce then 'sent'

@@ -24,23 +24,23 @@ begin
     end if;
     if result = 'started' and v_outcomes is null then
         -- Copied row by row, because the params of all steps together may be too large for one array.
-        insert into pipeline.steps (run, no, waits, status, enqueued_at, params)
-        select p_id, s.no, n.waits,
-               case when n.waits = 0 then 'enqueued' else 'pending' end::pipeline.step_status,
-               case when n.waits = 0 then v_now end, s.params
+        insert into pipeline.steps (run, no, open_edges, status, enqueued_at, params)
+        select p_id, s.no, n.in_edges,
+               case when n.in_edges = 0 then 'enqueued' else 'pending' end::pipeline.step_status,
+               case when n.in_edges = 0 then v_now end, s.params
         from pipeline.steps s
         join pipeline.nodes n on n.graph = v_graph and n.no = s.no
         where s.run = p_run;
-        insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
+        insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority, max_attempts,
                                    lease_ms, args)
         select pipeline.step_id(p_id, n.no),
-               case when n.delay_ms > 0 then 'later' else 'ready' end::pipeline.job_status,
-               v_now + n.delay_ms * interval '1 ms', v_now, n.job, n.queue, n.priority, n.attempts,
+               case when n.delay_ms > 0 then 'scheduled' else 'ready' end::pipeline.job_status,
+               v_now + n.delay_ms * interval '1 ms', v_now, n.job_type, n.queue, n.priority, n.max_attempts,
                n.lease_ms, 'null'
         from pipeline.nodes n
-        where n.graph = v_graph and n.waits = 0;
+        where n.graph = v_graph and n.in_edges = 0;
         perform pipeline.notify_queues_v1(
-            array(select n.queue from pipeline.nodes n where n.graph = v_graph and n.waits = 0), v_now
+            array(select n.queue from pipeline.nodes n where n.graph = v_graph and n.in_edges = 0), v_now
         );
     end if;
     return next;

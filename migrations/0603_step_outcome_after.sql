@@ -2,7 +2,7 @@
 -- failed for good. Rule 18: in a run that is being cancelled, no attempt follows another.
 create function pipeline.step_outcome_after(
     p_outcome pipeline.attempt_outcome, p_is_last boolean, p_error_class text,
-    p_status pipeline.run_status, p_drain pipeline.drain
+    p_status pipeline.run_status, p_stop_reason pipeline.stop_reason
 ) returns pipeline.attempt_outcome
 language sql immutable parallel safe as $$
     select case
@@ -11,7 +11,7 @@ language sql immutable parallel safe as $$
              and (p_outcome = 'lease_lost' or p_error_class = 'RunCancelled')
             then 'cancelled'::pipeline.attempt_outcome
         when p_is_last then 'failed'
-        when p_drain is null then null
+        when p_stop_reason is null then null
         when p_error_class is not null then 'failed'
         else 'cancelled'
     end

@@ -1,30 +1,30 @@
 -- A step that has ended in this transaction.
 create type pipeline.ended_step as (
-    run          bigint,
-    no           integer,                      -- null: no step has ended, and the run is only checked
-    graph        bigint,
-    status       pipeline.step_status,
-    is_ignored   boolean,                      -- it failed with strategy Ignore
-    is_halting   boolean,                      -- it failed with strategy Halt
-    fails_run    boolean,                      -- it failed and is not optional
-    attempt      smallint,                     -- the attempt that ended it; null: no attempt did
-    place        integer,                      -- of that attempt's end
-    skips_arms   boolean,                      -- a branch: its arms are skipped, except `kept_arm`
-    kept_arm     integer,                      -- null: every arm is skipped
-    outs         pipeline.out_edge[]
+    run        bigint,
+    no         integer,  -- null: no step has ended, and the run is only checked
+    graph      bigint,
+    status     pipeline.step_status,
+    is_ignored boolean,  -- it failed with strategy Ignore
+    is_halting boolean,  -- it failed with strategy Halt
+    fails_run  boolean,  -- it failed and is not optional
+    attempt    smallint, -- the attempt that ended it; null: no attempt did
+    end_index  integer,  -- of that attempt's end
+    skips_arms boolean,  -- a branch: its arms are skipped, except `kept_arm`
+    kept_arm   integer,  -- null: every arm is skipped
+    out_edges  pipeline.out_edge[]
 );
 
 -- A step that can start, with what its queue row and its worker need.
 create type pipeline.released_step as (
     run          bigint,
     no           integer,
-    place        integer,                      -- the end whose output is its only input; null: not known
-    takes        pipeline.takes,               -- what it takes of that output
+    end_index    integer,        -- the end whose output is its only input; null: not known
+    takes        pipeline.takes, -- what it takes of that output
     params       json,
-    job          text,
+    job_type     text,
     queue        text,
     priority     smallint,
-    attempts     smallint,
+    max_attempts smallint,
     lease_ms     integer,
     delay_ms     bigint,
     key          text,
@@ -34,21 +34,21 @@ create type pipeline.released_step as (
 
 -- The free slots of a worker for one of its queue patterns.
 create type pipeline.slot_offer as (
-    pattern      text,                         -- the name of a queue, or a prefix followed by `*`
+    pattern      text,    -- the name of a queue, or a prefix followed by `*`
     free         integer,
-    min_priority smallint                      -- steps of a lower priority have to queue
+    min_priority smallint -- steps of a lower priority have to queue
 );
 
 -- A step that starts at once in the worker that offered a slot, with its input: see load_inputs_v1.
 create type pipeline.started_step as (
     id           bigint,
     token        bigint,
-    kind         text,
+    job_type     text,
     queue        text,
     priority     smallint,
-    attempts     smallint,
+    max_attempts smallint,
     lease_ms     integer,
-    place        integer,                      -- the input is the output of this end; `outputs` is null
+    end_index    integer, -- the input is the output of this end; `outputs` is null
     params       text,
     options      text,
     shape        text,
@@ -65,8 +65,8 @@ create type pipeline.started_step as (
 
 -- A run that has ended in this transaction.
 create type pipeline.ended_run as (
-    id           bigint,
-    status       text
+    id     bigint,
+    status text
 );
 
 -- Ends attempts of steps and advances their runs: the whole transaction of a worker in one call.
@@ -86,7 +86,7 @@ create type pipeline.ended_run as (
 --   ended_runs: the runs that have ended
 create function pipeline.advance_v1(
     p_runs bigint[], p_ends pipeline.attempt_end[], p_worker bigint, p_offers pipeline.slot_offer[],
-    p_kinds text[], p_unknown_ms bigint, p_input_limit bigint, p_input_total bigint,
+    p_job_types text[], p_unknown_ms bigint, p_input_limit bigint, p_input_total bigint,
     out stale integer[], out held integer[], out held_runs bigint[], out failed pipeline.failed_job[],
     out queues text[], out started pipeline.started_step[], out ended_runs pipeline.ended_run[]
 )
@@ -136,12 +136,12 @@ begin
         end if;
     end if;
 
-    v_moved := pipeline.advance_runs_v1(v_ends, p_worker, p_offers, p_kinds);
+    v_moved := pipeline.advance_runs_v1(v_ends, p_worker, p_offers, p_job_types);
     queues := v_moved.queues;
     started := v_moved.started;
     ended_runs := v_moved.ended_runs;
     -- The others have their input.
-    if exists (select from unnest(started) as s where s.place is null) then
+    if exists (select from unnest(started) as s where s.end_index is null) then
         v_others := pipeline.load_started_inputs_v1(started, p_input_limit, p_input_total);
         started := v_others.started;
         queues := queues || v_others.queues;

@@ -22,7 +22,7 @@ begin
     );
     v_rest := array(
         select e from unnest(p_ends) as e
-        where e.place not in (select d.place from unnest(ends) as d)
+        where e.end_index not in (select d.end_index from unnest(ends) as d)
         order by e.job
     );
     select e.stale, e.held, e.failed into stale, held, failed
@@ -35,14 +35,14 @@ begin
     with last as materialized (
         select e.*, outcome.of_step, f.error_class as decided_class, f.error_message as decided_message
         from unnest(v_rest) as e
-        left join unnest(failed) as f on f.place = e.place
+        left join unnest(failed) as f on f.end_index = e.end_index
         join pipeline.runs r on r.id = pipeline.run_of(e.job)
         cross join lateral (
             select pipeline.step_outcome_after(
-                e.outcome, f.place is not null, coalesce(f.error_class, e.error_class), r.status, r.drain
+                e.outcome, f.end_index is not null, coalesce(f.error_class, e.error_class), r.status, r.stop_reason
             ) as of_step
         ) as outcome
-        where e.place <> all (v_unwritten) and outcome.of_step is not null
+        where e.end_index <> all (v_unwritten) and outcome.of_step is not null
     ), deleted as (
         -- The row was locked when the attempt was ended.
         delete from pipeline.jobs j using last where j.id = last.job
@@ -57,7 +57,7 @@ begin
         case when l.of_step in ('succeeded', 'ended_run') then l.output end,
         -- A step that was stopped has the error of its attempt before.
         coalesce(l.decided_class, l.error_class, d.error_class),
-        coalesce(l.decided_message, l.error_message, d.error_message), l.place
+        coalesce(l.decided_message, l.error_message, d.error_message), l.end_index
     )::pipeline.attempt_end) into v_last
     from last l left join deleted d on d.id = l.job;
     ends := ends || v_last;

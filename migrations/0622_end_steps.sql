@@ -11,7 +11,7 @@ begin
         update pipeline.steps s
         set status = e.status,
             reason = case when e.status = 'cancelled'
-                          then case when e.drain = 'deadline' then 'deadline'::pipeline.step_reason
+                          then case when e.stop_reason = 'deadline' then 'deadline'::pipeline.step_reason
                                     else 'cancelled' end
                           else s.reason end,
             token = e.token, attempt = e.attempt, ended_at = v_now,
@@ -26,9 +26,9 @@ begin
             error_class = e.error_class,
             error_message = e.error_message
         from (
-            select s.row, e.token, e.attempt, e.ran_ms, e.place, r.graph, r.drain, n.kind, n.strategy, n.optional, n.outs, arm.chosen as arm,
+            select s.row, e.token, e.attempt, e.ran_ms, e.end_index, r.graph, r.stop_reason, n.kind, n.strategy, n.is_optional, n.out_edges, arm.chosen as arm,
                    case when arm.is_none then 'failed'::pipeline.step_status
-                        when e.outcome = 'ended_run' then 'halted'
+                        when e.outcome = 'ended_run' then 'ended_run'
                         when e.outcome = 'succeeded' then 'succeeded'
                         when e.outcome = 'cancelled' then 'cancelled'
                         else 'failed' end as status,
@@ -41,10 +41,10 @@ begin
                         else e.error_message end as error_message
             from unnest(p_ends) as e
             cross join lateral (
-                select r.graph, r.drain from pipeline.runs r where r.id = pipeline.run_of(e.job) offset 0
+                select r.graph, r.stop_reason from pipeline.runs r where r.id = pipeline.run_of(e.job) offset 0
             ) as r
             cross join lateral (
-                select n.kind, n.strategy, n.optional, n.key, n.arms, n.outs from pipeline.nodes n
+                select n.kind, n.strategy, n.is_optional, n.key, n.arms, n.out_edges from pipeline.nodes n
                 where n.graph = r.graph and n.no = pipeline.no_of(e.job) offset 0
             ) as n
             cross join lateral (
@@ -61,16 +61,16 @@ begin
             ) as arm
         ) as e
         where s.ctid = e.row
-        returning s.run, s.no, e.graph, s.status, e.strategy, e.drain, e.optional, s.attempt, e.place, s.arm,
-                  e.kind, e.outs
+        returning s.run, s.no, e.graph, s.status, e.strategy, e.stop_reason, e.is_optional, s.attempt, e.end_index, s.arm,
+                  e.kind, e.out_edges
     )
     select array_agg(row(
                e.run, e.no, e.graph, e.status, e.strategy = 'ignore',
-               e.status = 'failed' and e.strategy = 'halt' and e.drain is null,
-               e.status = 'failed' and not e.optional, e.attempt, e.place,
-               e.kind = 'branch' and e.status = 'succeeded', e.arm, e.outs
+               e.status = 'failed' and e.strategy = 'halt' and e.stop_reason is null,
+               e.status = 'failed' and not e.is_optional, e.attempt, e.end_index,
+               e.kind = 'branch' and e.status = 'succeeded', e.arm, e.out_edges
            )::pipeline.ended_step),
-           bool_or(e.status = 'halted' or e.status = 'failed' and e.strategy = 'halt' and e.drain is null)
+           bool_or(e.status = 'ended_run' or e.status = 'failed' and e.strategy = 'halt' and e.stop_reason is null)
     into v_ended, v_is_unusual
     from ended e;
     if not v_is_unusual then
@@ -80,10 +80,10 @@ begin
     -- If several steps of a run have ended, the ends that halt the run come first: that is one of the possible
     -- orders.
     with halted as (
-        select e.run, e.graph, bool_or(e.status = 'halted') as is_early,
-               coalesce(min(e.no) filter (where e.status = 'halted'), min(e.no)) as cause
+        select e.run, e.graph, bool_or(e.status = 'ended_run') as is_early,
+               coalesce(min(e.no) filter (where e.status = 'ended_run'), min(e.no)) as cause
         from unnest(v_ended) as e
-        where e.status = 'halted' or e.is_halting
+        where e.status = 'ended_run' or e.is_halting
         group by e.run, e.graph
     ), skipped as (
         update pipeline.steps s
@@ -95,13 +95,13 @@ begin
             where b.run = h.run and b.status in ('pending', 'waiting') offset 0
         ) as b
         cross join lateral (
-            select n.exempt, n.outs from pipeline.nodes n where n.graph = h.graph and n.no = b.no offset 0
+            select n.is_exempt, n.out_edges from pipeline.nodes n where n.graph = h.graph and n.no = b.no offset 0
         ) as n
-        where s.ctid = b.row and (h.is_early or not n.exempt)
-        returning s.run, s.no, h.graph, n.outs
+        where s.ctid = b.row and (h.is_early or not n.is_exempt)
+        returning s.run, s.no, h.graph, n.out_edges
     )
     select v_ended || array_agg(row(s.run, s.no, s.graph, 'skipped', false, false, false, null, null, false, null,
-                                    s.outs)::pipeline.ended_step)
+                                    s.out_edges)::pipeline.ended_step)
     into v_ended from skipped s;
     return v_ended;
 end $$;

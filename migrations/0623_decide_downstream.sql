@@ -33,16 +33,16 @@ begin
                    bool_or(effect.is = 'broken') as is_broken,
                    bool_or(effect.is = 'not_taken') as is_not_taken,
                    min(e.no) filter (where effect.is <> 'satisfied') as cause,
-                   min(e.place) filter (where e.status = 'succeeded') as place, min(o.takes) as takes
+                   min(e.end_index) filter (where e.status = 'succeeded') as end_index, min(o.takes) as takes
             from unnest(v_level) as e
-            cross join lateral unnest(e.outs) as o
+            cross join lateral unnest(e.out_edges) as o
             cross join lateral (
                 select pipeline.edge_effect(e.status, e.is_ignored, o.takes) as is
             ) as effect
             group by e.run, e.graph, o.no
         ), decided as (
             update pipeline.steps s
-            set waits = s.waits - t.count,
+            set open_edges = s.open_edges - t.count,
                 is_broken = s.is_broken or t.is_broken,
                 is_not_taken = s.is_not_taken or t.is_not_taken,
                 status = next.status,
@@ -61,28 +61,28 @@ begin
                 select n.* from pipeline.nodes n where n.graph = t.graph and n.no = t.no offset 0
             ) as n
             cross join lateral (
-                select b.ctid as row, b.waits, b.is_broken, b.is_not_taken from pipeline.steps b
+                select b.ctid as row, b.open_edges, b.is_broken, b.is_not_taken from pipeline.steps b
                 where b.run = t.run and b.no = t.no and b.status = 'pending' offset 0
             ) as b
             cross join lateral (
                 select pipeline.step_status_after(
-                    b.waits - t.count, n.is_any, n.kind, t.has_success, b.is_broken or t.is_broken,
+                    b.open_edges - t.count, n.is_any, n.kind, t.has_success, b.is_broken or t.is_broken,
                     b.is_not_taken or t.is_not_taken
                 ) as status
             ) as next
             where s.ctid = b.row
-            returning s.run, s.no, t.graph, s.status, s.params, n.kind, n.is_any, n.outs, n.job, n.queue,
-                      n.priority, n.attempts, n.lease_ms, n.delay_ms, n.key, n.options, n.input,
-                      case when n.waits = 1 and coalesce(pg_column_size(s.params), 0) <= 2000
-                           then t.place end as place,
+            returning s.run, s.no, t.graph, s.status, s.params, n.kind, n.is_any, n.out_edges, n.job_type, n.queue,
+                      n.priority, n.max_attempts, n.lease_ms, n.delay_ms, n.key, n.options, n.input,
+                      case when n.in_edges = 1 and coalesce(pg_column_size(s.params), 0) <= 2000
+                           then t.end_index end as end_index,
                       t.takes
         )
         select array_agg(row(
                    d.run, d.no, d.graph, d.status, false, false, false, null, null,
-                   d.kind = 'branch' and d.status = 'skipped_by_branch', null, d.outs
+                   d.kind = 'branch' and d.status = 'skipped_by_branch', null, d.out_edges
                )::pipeline.ended_step) filter (where d.status not in ('pending', 'enqueued')) as ended,
                array_agg(row(
-                   d.run, d.no, d.place, d.takes, d.params, d.job, d.queue, d.priority, d.attempts, d.lease_ms,
+                   d.run, d.no, d.end_index, d.takes, d.params, d.job_type, d.queue, d.priority, d.max_attempts, d.lease_ms,
                    d.delay_ms, d.key, d.options, d.input
                )::pipeline.released_step) filter (where d.status = 'enqueued') as released,
                bool_or(d.kind = 'merge' and d.status = 'succeeded') as has_merge,

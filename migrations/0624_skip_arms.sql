@@ -11,13 +11,13 @@ begin
         from unnest(p_ended) as e
         join pipeline.arms a on a.graph = e.graph and a.branch = e.no and a.arm is distinct from e.kept_arm
         cross join lateral (
-            select n.outs from pipeline.nodes n where n.graph = a.graph and n.no = a.no offset 0
+            select n.out_edges from pipeline.nodes n where n.graph = a.graph and n.no = a.no offset 0
         ) as n
         where e.skips_arms and s.run = e.run and s.no = a.no and s.status = 'pending'
-        returning s.run, s.no, e.graph, n.outs
+        returning s.run, s.no, e.graph, n.out_edges
     )
     select array_agg(row(s.run, s.no, s.graph, 'skipped_by_branch', false, false, false, null, null, false, null,
-                         s.outs)::pipeline.ended_step)
+                         s.out_edges)::pipeline.ended_step)
     into v_skipped from skipped s;
     return p_ended || v_skipped;
 end $$;

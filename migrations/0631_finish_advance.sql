@@ -4,7 +4,7 @@
 -- them, without waiting; if another transaction holds one of them, PB001 is raised (settle_chains_v1).
 create function pipeline.finish_advance_v1(
     p_ended pipeline.ended_step[], p_released pipeline.released_step[], p_worker bigint,
-    p_offers pipeline.slot_offer[], p_kinds text[], p_is_chain_locked boolean,
+    p_offers pipeline.slot_offer[], p_job_types text[], p_is_chain_locked boolean,
     out queues text[], out started pipeline.started_step[], out ended_runs pipeline.ended_run[]
 )
 language plpgsql as $$
@@ -17,7 +17,7 @@ declare
     v_is_locked boolean := p_is_chain_locked;
 begin
     if p_released is not null then
-        v_enqueued := pipeline.enqueue_steps_v1(p_released, p_worker, p_offers, p_kinds);
+        v_enqueued := pipeline.enqueue_steps_v1(p_released, p_worker, p_offers, p_job_types);
         queues := v_enqueued.queues;
         started := v_enqueued.started;
     end if;
@@ -29,7 +29,7 @@ begin
     while v_ended_runs is not null loop
         v_ids := array(select o.id from unnest(v_ended_runs) as o);
         queues := queues || pipeline.enqueue_callbacks_v1(v_ids);
-        exit when not exists (select from pipeline.chains c where c.up = any (v_ids));
+        exit when not exists (select from pipeline.chains c where c.upstream = any (v_ids));
         -- Level by level: a skipped run decides the runs that are chained to it.
         v_chain := pipeline.settle_chains_v1(v_ids, v_is_locked);
         v_is_locked := true;

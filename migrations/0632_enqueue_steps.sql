@@ -3,7 +3,7 @@
 -- prefix. p_offers includes patterns without a free slot, so that their queues do not use the slots of a less
 -- specific pattern.
 create function pipeline.enqueue_steps_v1(
-    p_released pipeline.released_step[], p_worker bigint, p_offers pipeline.slot_offer[], p_kinds text[],
+    p_released pipeline.released_step[], p_worker bigint, p_offers pipeline.slot_offer[], p_job_types text[],
     out queues text[], out started pipeline.started_step[]
 )
 language plpgsql as $$
@@ -24,26 +24,26 @@ begin
                    or right(o.pattern, 1) = '*' and starts_with(e.queue, left(o.pattern, -1))
                 order by e.queue = o.pattern desc, length(o.pattern) desc
                 limit 1
-            ) as offer on e.delay_ms = 0 and e.priority >= offer.min_priority and e.job = any (p_kinds)
+            ) as offer on e.delay_ms = 0 and e.priority >= offer.min_priority and e.job_type = any (p_job_types)
                       and not exists (select from pipeline.queues q
                                       where q.name = e.queue and q.paused_at is not null)
         ) as p
     ), enqueued as (
         insert into pipeline.jobs (id, status, token, attempt, worker, claimed_at, lease_until, run_at,
-                                   created_at, kind, queue, priority, attempts, lease_ms, args)
+                                   created_at, job_type, queue, priority, max_attempts, lease_ms, args)
         select p.id,
                case when p.token is not null then 'running'::pipeline.job_status
-                    when p.delay_ms > 0 then 'later' else 'ready' end,
+                    when p.delay_ms > 0 then 'scheduled' else 'ready' end,
                p.token, (p.token is not null)::integer, case when p.token is not null then p_worker end,
                case when p.token is not null then v_now end,
                case when p.token is not null then v_now + p.lease_ms * interval '1 ms' end,
-               v_now + p.delay_ms * interval '1 ms', v_now, p.job, p.queue, p.priority, p.attempts, p.lease_ms,
+               v_now + p.delay_ms * interval '1 ms', v_now, p.job_type, p.queue, p.priority, p.max_attempts, p.lease_ms,
                'null'
         from placed p
     )
     select array_agg(distinct p.queue) filter (where p.token is null),
            array_agg(row(
-               p.id, p.token, p.job, p.queue, p.priority, p.attempts, p.lease_ms, p.place,
+               p.id, p.token, p.job_type, p.queue, p.priority, p.max_attempts, p.lease_ms, p.end_index,
                p.params::text, p.options::text, p.shape::text, array[p.takes::text], null, null, null, null,
                false, p.key, null, null
            )::pipeline.started_step) filter (where p.token is not null)

@@ -17,24 +17,24 @@ begin
         group by e.run
     ), moved as (
         update pipeline.runs r
-        set live = r.live - c.ended,
+        set live_steps = r.live_steps - c.ended,
             is_failed = r.is_failed or c.fails_run,
-            halt = r.halt or c.is_halting,
-            status = case when r.live = c.ended
-                          then pipeline.final_run_status(r.status, r.drain, r.is_failed or c.fails_run,
-                                                         r.halt or c.is_halting)
+            halt_triggered = r.halt_triggered or c.is_halting,
+            status = case when r.live_steps = c.ended
+                          then pipeline.final_run_status(r.status, r.stop_reason, r.is_failed or c.fails_run,
+                                                         r.halt_triggered or c.is_halting)
                           else r.status end,
-            ended_at = case when r.live = c.ended then v_now end,
+            ended_at = case when r.live_steps = c.ended then v_now end,
             events = r.events + case when r.event_level >= 'steps' then c.ended else 0 end
-                              + case when r.event_level <> 'none' and r.live = c.ended then 1 else 0 end
+                              + case when r.event_level <> 'none' and r.live_steps = c.ended then 1 else 0 end
         from counted c
         cross join lateral (
             select b.ctid as row from pipeline.runs b where b.id = c.run offset 0
         ) as b
         where r.ctid = b.row
-        returning r.id, r.status, r.live, r.event_level
+        returning r.id, r.status, r.live_steps, r.event_level
     )
-    select array_agg(row(m.id, m.status::text)::pipeline.ended_run) filter (where m.live = 0),
+    select array_agg(row(m.id, m.status::text)::pipeline.ended_run) filter (where m.live_steps = 0),
            max(m.event_level), count(*)
     into v_ended_runs, v_level, v_runs from moved m;
 
@@ -56,8 +56,8 @@ begin
             select e.run, e.no, e.attempt, e.status,
                    row_number() over (partition by e.run order by e.ord desc)::integer - 1 as after
             from unnest(p_ended) with ordinality
-                 as e (run, no, graph, status, is_ignored, is_halting, fails_run, attempt, place, skips_arms, kept_arm,
-                       outs, ord)
+                 as e (run, no, graph, status, is_ignored, is_halting, fails_run, attempt, end_index, skips_arms, kept_arm,
+                       out_edges, ord)
             where e.no is not null
         ) as e
         cross join lateral (

@@ -18,7 +18,7 @@ declare
     v_skipped bigint[];
 begin
     v_reached := case when p_locked
-        then array(select distinct c.down from pipeline.chains c where c.up = any (p_ended))
+        then array(select distinct c.downstream from pipeline.chains c where c.upstream = any (p_ended))
         else pipeline.downstream_runs_v1(p_ended) end;
     with mine as (
         select r.id from pipeline.runs r
@@ -51,12 +51,12 @@ begin
                              or up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
                bool_and(up.status = 'succeeded') as succeeded
         from (
-            select c.down from pipeline.chains c where c.up = any (p_ended)
+            select c.downstream from pipeline.chains c where c.upstream = any (p_ended)
             intersect select unnest(v_mine)
         ) as touched
-        join pipeline.runs r on r.id = touched.down and r.status = 'pending'
-        join pipeline.chains c on c.down = r.id
-        left join pipeline.runs up on up.id = c.up
+        join pipeline.runs r on r.id = touched.downstream and r.status = 'pending'
+        join pipeline.chains c on c.downstream = r.id
+        left join pipeline.runs up on up.id = c.upstream
         group by r.id
     ) as d;
     if v_skipped is not null then

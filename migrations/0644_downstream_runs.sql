@@ -4,9 +4,9 @@ language plpgsql as $$
 begin
     return coalesce((
         with recursive reached (id) as (
-            select c.down from pipeline.chains c where c.up = any (p_runs)
+            select c.downstream from pipeline.chains c where c.upstream = any (p_runs)
             union
-            select c.down from reached join pipeline.chains c on c.up = reached.id
+            select c.downstream from reached join pipeline.chains c on c.upstream = reached.id
         )
         select array_agg(id order by id) from reached
     ), '{}');

@@ -29,19 +29,19 @@ begin
         from unnest(p_runs) as e (run)
         join pipeline.runs r on r.id = e.run
         join pipeline.nodes n on n.graph = r.graph
-        where s.run = e.run and s.no = n.no and s.status = 'pending' and s.waits = 0
-        returning s.run, s.no, s.params, n.job, n.queue, n.priority, n.attempts, n.lease_ms, n.delay_ms, n.key,
+        where s.run = e.run and s.no = n.no and s.status = 'pending' and s.open_edges = 0
+        returning s.run, s.no, s.params, n.job_type, n.queue, n.priority, n.max_attempts, n.lease_ms, n.delay_ms, n.key,
                   n.options, n.input
     )
     select array_agg(row(
-        f.run, f.no, null, null, f.params, f.job, f.queue, f.priority, f.attempts, f.lease_ms, f.delay_ms, f.key,
+        f.run, f.no, null, null, f.params, f.job_type, f.queue, f.priority, f.max_attempts, f.lease_ms, f.delay_ms, f.key,
         f.options, f.input
     )::pipeline.released_step) into v_first from first f;
 
     select array_agg(row(
         s.run, s.no, r.graph, s.status, n.strategy = 'ignore', false, false, null, null,
         n.kind = 'branch' and s.status in ('succeeded', 'skipped_by_branch'),
-        case when s.status = 'succeeded' then s.arm end, n.outs
+        case when s.status = 'succeeded' then s.arm end, n.out_edges
     )::pipeline.ended_step) into v_before
     from unnest(p_runs) as e (run)
     join pipeline.runs r on r.id = e.run
@@ -50,7 +50,7 @@ begin
         where s.run = e.run and s.ended_at is not null offset 0
     ) as s
     cross join lateral (
-        select n.kind, n.strategy, n.outs from pipeline.nodes n
+        select n.kind, n.strategy, n.out_edges from pipeline.nodes n
         where n.graph = r.graph and n.no = s.no offset 0
     ) as n;
     if v_before is not null then

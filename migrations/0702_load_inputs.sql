@@ -5,7 +5,7 @@
 -- nothing but `size`; and where the large ones of one call come to more than p_total, those beyond get
 -- nothing but `size` and `put_off`: the first that is within the limit is always loaded.
 create function pipeline.load_inputs_v1(p_ids bigint[], p_limit bigint, p_total bigint) returns table (
-    id bigint, kind text, queue text, priority smallint, attempts smallint, lease_ms integer,
+    id bigint, job_type text, queue text, priority smallint, max_attempts smallint, lease_ms integer,
     params text, options text, shape text,
     takes text[],               -- of each element
     outputs text[],             -- its value, where it has one
@@ -26,7 +26,7 @@ declare
 begin
     -- In one look, what is small: its outputs have no size of their own.
     return query
-    select e.id, n.job, n.queue, n.priority, n.attempts, n.lease_ms, s.params::text, n.options::text,
+    select e.id, n.job_type, n.queue, n.priority, n.max_attempts, n.lease_ms, s.params::text, n.options::text,
            n.input::text, given.takes, given.outputs, given.failed, given.classes, given.messages,
            r.status = 'cancelling', n.key, r.round, null::bigint, false
     from unnest(p_ids) as e (id)
@@ -50,22 +50,22 @@ begin
                    case when up.output_bytes is null then up.output::text end as output,
                    case when up.status = 'failed' then (
                        select node.key from pipeline.nodes node
-                       where node.graph = d.graph and node.no = d.up
+                       where node.graph = d.graph and node.no = d.upstream
                    ) end as failed
             from pipeline.dependencies d
             cross join lateral (
                 select up.output, up.output_bytes, up.error_class, up.error_message, up.status
                 from pipeline.steps up
-                where up.run = r.id and up.no = d.up offset 0
+                where up.run = r.id and up.no = d.upstream offset 0
             ) as up
             -- Here and not in the join's condition, before which everything would be loaded.
-            where n.waits <= c_edges
-              and d.graph = r.graph and d.down = n.no and d.takes <> 'order'
-              and (not n.is_any or d.up = s.cause)
-            order by d.pos
+            where n.in_edges <= c_edges
+              and d.graph = r.graph and d.downstream = n.no and d.takes <> 'order'
+              and (not n.is_any or d.upstream = s.cause)
+            order by d.position
         ) as element
-    ) as given on n.waits > 0
-    where given.large is null and n.waits <= c_edges
+    ) as given on n.in_edges > 0
+    where given.large is null and n.in_edges <= c_edges
       and (s.params is null or pg_column_size(s.params) <= c_params);
     get diagnostics v_count = row_count;
     if v_count = cardinality(p_ids) then
@@ -75,7 +75,7 @@ begin
     -- The others are measured first.
     return query
     with measured as materialized (
-        select e.ord, e.id, r.id as run, r.graph, r.status, r.round, n.no, n.waits, n.is_any, s.cause,
+        select e.ord, e.id, r.id as run, r.graph, r.status, r.round, n.no, n.in_edges, n.is_any, s.cause,
                coalesce(octet_length(s.params::text), 0) + coalesce(given.size, 0) as size
         from unnest(p_ids) with ordinality as e (id, ord)
         cross join lateral (
@@ -83,7 +83,7 @@ begin
             where r.id = pipeline.run_of(e.id) offset 0
         ) as r
         cross join lateral (
-            select n.no, n.waits, n.is_any from pipeline.nodes n
+            select n.no, n.in_edges, n.is_any from pipeline.nodes n
             where n.graph = r.graph and n.no = pipeline.no_of(e.id) offset 0
         ) as n
         cross join lateral (
@@ -98,12 +98,12 @@ begin
                 select up.output_bytes, up.error_message,
                        case when up.output_bytes is null then up.output end as output
                 from pipeline.steps up
-                where up.run = r.id and up.no = d.up offset 0
+                where up.run = r.id and up.no = d.upstream offset 0
             ) as up
-            where d.graph = r.graph and d.down = n.no and d.takes <> 'order'
-              and (not n.is_any or d.up = s.cause)
-        ) as given on n.waits > 0
-        where given.large is not null or n.waits > c_edges or pg_column_size(s.params) > c_params
+            where d.graph = r.graph and d.downstream = n.no and d.takes <> 'order'
+              and (not n.is_any or d.upstream = s.cause)
+        ) as given on n.in_edges > 0
+        where given.large is not null or n.in_edges > c_edges or pg_column_size(s.params) > c_params
     ), fitting as materialized (
         select m.*, m.size <= p_limit as within,
                m.size <= p_limit and m.so_far > p_total and m.so_far > m.size as beyond
@@ -113,7 +113,7 @@ begin
             from measured m
         ) as m
     )
-    select m.id, n.job, n.queue, n.priority, n.attempts, n.lease_ms,
+    select m.id, n.job_type, n.queue, n.priority, n.max_attempts, n.lease_ms,
            case when loads.it then (
                select s.params::text from pipeline.steps s where s.run = m.run and s.no = m.no
            ) end,
@@ -133,16 +133,16 @@ begin
                    up.error_message,
                    case when up.status = 'failed' then (
                        select node.key from pipeline.nodes node
-                       where node.graph = d.graph and node.no = d.up
+                       where node.graph = d.graph and node.no = d.upstream
                    ) end as failed
             from pipeline.dependencies d
             cross join lateral (
                 select up.output, up.error_class, up.error_message, up.status from pipeline.steps up
-                where up.run = m.run and up.no = d.up offset 0
+                where up.run = m.run and up.no = d.upstream offset 0
             ) as up
-            where loads.it and d.graph = m.graph and d.down = m.no and d.takes <> 'order'
-              and (not m.is_any or d.up = m.cause)
-            order by d.pos
+            where loads.it and d.graph = m.graph and d.downstream = m.no and d.takes <> 'order'
+              and (not m.is_any or d.upstream = m.cause)
+            order by d.position
         ) as element
-    ) as given on m.waits > 0;
+    ) as given on m.in_edges > 0;
 end $$;

@@ -2,7 +2,7 @@
 -- `refused` is the status of the run if it cannot be cancelled any more; `asked` are the running jobs that have
 -- to be asked to stop.
 create function pipeline.cancel_run_v1(
-    p_run bigint, p_drain pipeline.drain,
+    p_run bigint, p_stop_reason pipeline.stop_reason,
     out refused text, out queues text[], out ended_runs pipeline.ended_run[], out asked bigint[]
 )
 language plpgsql as $$
@@ -15,14 +15,14 @@ begin
     if not found or v_run.status in ('cancelling', 'cancelled') then
         return;
     elsif v_run.status not in ('pending', 'running')
-          or p_drain = 'deadline' and (v_run.status <> 'running' or v_run.deadline_at is null
+          or p_stop_reason = 'deadline' and (v_run.status <> 'running' or v_run.deadline_at is null
                                        or v_run.deadline_at > v_now) then
         refused := v_run.status;
         return;
     end if;
     -- A run that waits in a chain has no running steps, and is cancelled at once.
     update pipeline.runs
-    set drain = p_drain,
+    set stop_reason = p_stop_reason,
         status = case when status = 'running' then 'cancelling' else status end::pipeline.run_status,
         events = events + (event_level <> 'none' and status = 'running')::integer
     where id = p_run;

@@ -10,7 +10,7 @@ declare
     v_reason pipeline.step_reason;
     v_ended pipeline.ended_step[];
 begin
-    select case r.drain when 'deadline' then 'deadline' else 'cancelled' end into v_reason
+    select case r.stop_reason when 'deadline' then 'deadline' else 'cancelled' end into v_reason
     from pipeline.runs r where r.id = p_run;
     -- Each step and each job is looked up by its key: the planner knows nothing of a run that is younger than the
     -- statistics, and would compare every step of the run with every job.
@@ -19,7 +19,7 @@ begin
         from (select s.no from pipeline.steps s where s.run = p_run and s.status = 'enqueued' offset 0) as s
         cross join lateral (
             select j.id from pipeline.jobs j
-            where j.id = pipeline.step_id(p_run, s.no) and j.status in ('later', 'ready')
+            where j.id = pipeline.step_id(p_run, s.no) and j.status in ('scheduled', 'ready')
             for update skip locked
         ) as j
     ), withdrawn as (
@@ -48,7 +48,7 @@ begin
         select ended.no, nullif(ended.attempt, 0) as attempt from ended
         union all select waiting.no, null from waiting
     ) as e;
-    select array_agg(j.id), coalesce(bool_or(j.status in ('later', 'ready')), false)
+    select array_agg(j.id), coalesce(bool_or(j.status in ('scheduled', 'ready')), false)
     into asked, is_left
     from (select s.no from pipeline.steps s where s.run = p_run and s.status = 'enqueued' offset 0) as s
     cross join lateral (

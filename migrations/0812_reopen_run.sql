@@ -28,11 +28,11 @@ begin
     loop
         select array_agg(distinct r.id) into v_next
         from pipeline.chains c
-        join pipeline.runs r on r.id = c.down and r.status = 'skipped'
-        where c.up = any (v_level)
+        join pipeline.runs r on r.id = c.downstream and r.status = 'skipped'
+        where c.upstream = any (v_level)
           and not exists (
-              select from pipeline.chains other left join pipeline.runs up on up.id = other.up
-              where other.down = r.id
+              select from pipeline.chains other left join pipeline.runs up on up.id = other.upstream
+              where other.downstream = r.id
                 and (up.id is null or up.status in ('failed', 'halted', 'cancelled', 'skipped'))
           );
         exit when v_next is null;
@@ -41,8 +41,8 @@ begin
         v_level := v_next;
     end loop;
     if not exists (
-        select from pipeline.chains c left join pipeline.runs up on up.id = c.up
-        where c.down = p_run and up.status is distinct from 'succeeded'
+        select from pipeline.chains c left join pipeline.runs up on up.id = c.upstream
+        where c.downstream = p_run and up.status is distinct from 'succeeded'
     ) then
         select b.queues, b.ended_runs into queues, ended_runs from pipeline.start_chained_runs_v1(array[p_run]) as b;
     end if;

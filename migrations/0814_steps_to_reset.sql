@@ -27,15 +27,15 @@ begin
                 else s.reason is distinct from 'ended_by' or s.no = any (v_left_out)
             end
             union
-            select d.down, true
+            select d.downstream, true
             from again a
             cross join lateral (
-                select d.down from pipeline.dependencies d
-                where d.up = a.no and d.graph = v_graph and (a.is_path or d.takes = 'failure') offset 0
+                select d.downstream from pipeline.dependencies d
+                where d.upstream = a.no and d.graph = v_graph and (a.is_path or d.takes = 'failure') offset 0
             ) as d
             cross join lateral (
                 select from pipeline.steps s
-                where s.run = p_run and s.no = d.down
+                where s.run = p_run and s.no = d.downstream
                   and (s.reason is distinct from 'ended_by' or s.no = any (v_left_out)) offset 0
             ) as s
         )

@@ -10,7 +10,7 @@ begin
         select array_agg(n.key order by n.no)
         from pipeline.runs r
         join pipeline.steps s on s.run = r.id and s.status = 'failed'
-        join pipeline.nodes n on n.graph = r.graph and n.no = s.no and not n.optional
+        join pipeline.nodes n on n.graph = r.graph and n.no = s.no and not n.is_optional
         where r.id = p_run
     );
 end $$;

@@ -26,7 +26,7 @@ begin
     end if;
     v_runs := array[v_request.run];
     if v_request.kind = 'chain' then
-        v_runs := v_runs || array(select c.up from pipeline.chains c where c.down = v_request.run);
+        v_runs := v_runs || array(select c.upstream from pipeline.chains c where c.downstream = v_request.run);
     end if;
     -- A `chain` request only reads upstream runs, and must not interrupt the turn of another request.
     if v_request.kind <> 'chain' or not exists (
@@ -61,7 +61,7 @@ begin
                 refused := 'reopened';
             else
                 select c.refused, c.queues, c.ended_runs, c.asked into refused, queues, ended_runs, asked
-                from pipeline.cancel_run_v1(v_request.run, v_request.kind::pipeline.drain) as c;
+                from pipeline.cancel_run_v1(v_request.run, v_request.kind::pipeline.stop_reason) as c;
             end if;
     end case;
     if v_left then

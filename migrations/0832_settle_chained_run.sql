@@ -14,7 +14,7 @@ begin
     select bool_or(up.id is null or up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
            bool_and(up.status = 'succeeded') as succeeded
     into v_up
-    from pipeline.chains c left join pipeline.runs up on up.id = c.up where c.down = p_run;
+    from pipeline.chains c left join pipeline.runs up on up.id = c.upstream where c.downstream = p_run;
     if v_up.otherwise then
         with skipped as (
             update pipeline.steps s set status = 'skipped', ended_at = v_now, reason = 'run_skipped'

@@ -6,11 +6,11 @@ create function pipeline.next_page_v1(
 )
 language plpgsql stable as $$
 begin
-    select max(n.no), sum(1 + n.waits) into last, units
+    select max(n.no), sum(1 + n.in_edges) into last, units
     from (
-        select n.no, n.waits, sum(1 + n.waits) over (order by n.no) as until
+        select n.no, n.in_edges, sum(1 + n.in_edges) over (order by n.no) as until
         from (
-            select n.no, n.waits from pipeline.nodes n
+            select n.no, n.in_edges from pipeline.nodes n
             where n.graph = p_graph and n.no >= p_first
             order by n.no limit p_units
         ) as n

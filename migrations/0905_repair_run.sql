@@ -49,7 +49,7 @@ begin
                 v_class := 'StepUndecided';
                 update pipeline.steps s set status = 'enqueued', enqueued_at = v_now
                 where s.run = p_run and s.no = v_found.no;
-            when 'waits' then
+            when 'open_edges' then
                 v_message := format('step `%s`: %s and comes after %s that have not ended; set right',
                                  v_found.key, v_found.detail, v_found.fact);
                 perform pipeline.recount_open_edges_v1(p_run, v_found.no);
@@ -62,10 +62,10 @@ begin
             else
                 v_message := format('run %s: %s and has %s; set right', p_run, v_found.detail, v_found.fact);
                 update pipeline.runs r
-                set live = v_found.fact,
+                set live_steps = v_found.fact,
                     is_failed = exists (
                         select from pipeline.steps s
-                        join pipeline.nodes n on n.graph = r.graph and n.no = s.no and not n.optional
+                        join pipeline.nodes n on n.graph = r.graph and n.no = s.no and not n.is_optional
                         where s.run = r.id and s.status = 'failed'
                     )
                 where r.id = p_run;

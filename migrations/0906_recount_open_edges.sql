@@ -3,15 +3,15 @@ create function pipeline.recount_open_edges_v1(p_run bigint, p_no integer) retur
 language sql
 as $$
     update pipeline.steps s
-    set waits = before.open, is_broken = before.is_broken, is_not_taken = before.is_not_taken
+    set open_edges = before.open, is_broken = before.is_broken, is_not_taken = before.is_not_taken
     from (
         select count(*) filter (where not ended)::integer as open,
                coalesce(bool_or(effect = 'broken') filter (where ended), false) as is_broken,
                coalesce(bool_or(effect = 'not_taken') filter (where ended), false) as is_not_taken
         from pipeline.runs r
-        join pipeline.dependencies d on d.graph = r.graph and d.down = p_no
-        join pipeline.nodes n on n.graph = r.graph and n.no = d.up
-        join pipeline.steps up on up.run = r.id and up.no = d.up
+        join pipeline.dependencies d on d.graph = r.graph and d.downstream = p_no
+        join pipeline.nodes n on n.graph = r.graph and n.no = d.upstream
+        join pipeline.steps up on up.run = r.id and up.no = d.upstream
         cross join lateral (
             select up.status not in ('pending', 'enqueued', 'waiting') as ended,
                    pipeline.edge_effect(up.status, n.strategy = 'ignore', d.takes) as effect

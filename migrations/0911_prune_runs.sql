@@ -16,8 +16,8 @@ begin
           -- It has an index, and no run ends before it was made.
           and r.created_at < v_before and r.ended_at < v_before
           and not exists (
-              select from pipeline.chains c join pipeline.runs d on d.id = c.down
-              where c.up = r.id and d.status = 'pending'
+              select from pipeline.chains c join pipeline.runs d on d.id = c.downstream
+              where c.upstream = r.id and d.status = 'pending'
           )
         for update of r skip locked
     loop
@@ -29,22 +29,22 @@ begin
     -- One may have been chained to them before they were locked; from now on nobody can.
     select array_agg(old.id) into v_old from unnest(v_old) as old (id)
     where not exists (
-        select from pipeline.chains c join pipeline.runs d on d.id = c.down
-        where c.up = old.id and d.status = 'pending'
+        select from pipeline.chains c join pipeline.runs d on d.id = c.downstream
+        where c.upstream = old.id and d.status = 'pending'
     );
     if v_old is null then
         return 0;
     end if;
     delete from pipeline.steps s where s.run = any (v_old);
     delete from pipeline.events e where e.run = any (v_old);
-    delete from pipeline.fired f where f.run = any (v_old);
+    delete from pipeline.dispatched_callbacks f where f.run = any (v_old);
     delete from pipeline.requests q where q.run = any (v_old);
-    delete from pipeline.chains c where c.down = any (v_old);
+    delete from pipeline.chains c where c.downstream = any (v_old);
     -- A run that is chained to one that did not succeed keeps the edge: if it is opened again, it is
     -- skipped, as it would be if that run were still there.
     delete from pipeline.chains c using pipeline.runs up
-    where c.up = any (v_old) and up.id = c.up
-      and (up.status = 'succeeded' or not exists (select from pipeline.runs d where d.id = c.down));
+    where c.upstream = any (v_old) and up.id = c.upstream
+      and (up.status = 'succeeded' or not exists (select from pipeline.runs d where d.id = c.downstream));
     delete from pipeline.attempts a
     using unnest(v_old) as old (run)
     where a.job >= pipeline.step_id(old.run, 0) and a.job < pipeline.step_id(old.run + 1, 0)

@@ -162,9 +162,9 @@ impl Scene {
              ), events as (
                  delete from pipeline.events where run = any ($4)
              ), fired as (
-                 delete from pipeline.fired where run = any ($4)
+                 delete from pipeline.dispatched_callbacks where run = any ($4)
              ), chains as (
-                 delete from pipeline.chains where up = any ($4) or down = any ($4)
+                 delete from pipeline.chains where upstream = any ($4) or downstream = any ($4)
              ), runs as (
                  delete from pipeline.runs where id = any ($4) returning graph
              ), graphs as (

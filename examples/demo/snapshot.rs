@@ -32,7 +32,7 @@ impl Snapshot {
             gather(&mut groups, client.jobs(&of_queue).await?, scene);
         }
         let mut callbacks = client
-            .jobs(&JobFilter::new().kind(PublishGallery::NAME))
+            .jobs(&JobFilter::new().job_type(PublishGallery::NAME))
             .await?;
         // Another demo's may wait in the same queue.
         callbacks.retain(|job| job.args["album"] == scene.album.as_str());
@@ -110,7 +110,7 @@ impl Snapshot {
                 _ => JobStatus::Succeeded,
             };
             if let Some(job) = group.jobs.iter().find(|job| job.status != expected) {
-                return Err(format!("a {} is {}, not {expected}", job.kind, job.status).into());
+                return Err(format!("a {} is {}, not {expected}", job.job_type, job.status).into());
             }
         }
         Ok(())
@@ -125,10 +125,12 @@ impl Snapshot {
     }
 
     fn state(&self, job: &JobInfo) -> String {
-        let attempt = format!("attempt {} of {}", job.attempt, job.attempts);
+        let attempt = format!("attempt {} of {}", job.attempt, job.max_attempts);
         match job.status {
-            JobStatus::Later if job.attempt == 0 => format!("due in {}", self.until(job.run_at)),
-            JobStatus::Later => {
+            JobStatus::Scheduled if job.attempt == 0 => {
+                format!("due in {}", self.until(job.run_at))
+            }
+            JobStatus::Scheduled => {
                 let again = self.until(job.run_at);
                 format!("again in {again}; {attempt}: {}", error(job))
             }
@@ -151,11 +153,11 @@ fn gather(groups: &mut Vec<Group>, jobs: Vec<JobInfo>, scene: &Scene) {
         let queue = scene.short(&job.queue);
         match groups
             .iter_mut()
-            .find(|group| group.kind == job.kind && group.queue == queue)
+            .find(|group| group.kind == job.job_type && group.queue == queue)
         {
             Some(group) => group.jobs.push(job),
             None => groups.push(Group {
-                kind: job.kind.clone(),
+                kind: job.job_type.clone(),
                 queue: queue.to_owned(),
                 jobs: vec![job],
             }),
@@ -168,7 +170,7 @@ fn dot(job: &JobInfo) -> (&'static str, &'static str) {
         JobStatus::Succeeded => ("●", "32"),
         JobStatus::Running => ("◐", "33"),
         JobStatus::Failed | JobStatus::Discarded => ("✗", "31"),
-        JobStatus::Later if job.attempt > 0 => ("○", "31"),
+        JobStatus::Scheduled if job.attempt > 0 => ("○", "31"),
         _ => ("○", "2"),
     }
 }

@@ -135,7 +135,7 @@ fn callback(told: &RunEnded) -> Line {
 async fn told(scene: &Scene, runs: &[(Part, Run)]) -> Result<Vec<RunEnded>> {
     let rows: Vec<sqlx::types::Json<RunEnded>> = sqlx::query_scalar(
         "select input from pipeline.jobs
-         where kind = $1 and args ->> 'whom' = $2 and status = 'succeeded'
+         where job_type = $1 and args ->> 'whom' = $2 and status = 'succeeded'
            and (input ->> 'run')::bigint = any ($3)
          order by ended_at, id",
     )

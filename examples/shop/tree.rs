@@ -148,10 +148,10 @@ fn meet(parents: &[Option<usize>], a: Option<usize>, b: Option<usize>) -> Option
 
 fn mark(step: &StepState) -> (&'static str, &'static str) {
     match (step.status, step.in_queue) {
-        (StepStatus::Succeeded | StepStatus::Halted, _) => ("●", "32"),
+        (StepStatus::Succeeded | StepStatus::EndedRun, _) => ("●", "32"),
         (StepStatus::Failed, _) => ("✗", "31"),
         (StepStatus::Enqueued, Some(JobStatus::Running)) => ("◐", "33"),
-        (StepStatus::Enqueued, Some(JobStatus::Later)) if step.attempt > 0 => ("○", "31"),
+        (StepStatus::Enqueued, Some(JobStatus::Scheduled)) if step.attempt > 0 => ("○", "31"),
         (StepStatus::Pending | StepStatus::Enqueued | StepStatus::Waiting, _) => ("○", "2"),
         _ => ("–", "2"),
     }
@@ -168,7 +168,7 @@ impl Row {
         match (step.status, step.in_queue) {
             (StepStatus::Pending, _) => self.after.clone(),
             (StepStatus::Enqueued, Some(JobStatus::Running)) => format!("runs{attempt}"),
-            (StepStatus::Enqueued, Some(JobStatus::Later)) if step.attempt > 0 => {
+            (StepStatus::Enqueued, Some(JobStatus::Scheduled)) if step.attempt > 0 => {
                 format!("is tried again: {error}")
             }
             (StepStatus::Enqueued, _) => "is enqueued".to_owned(),

@@ -45,10 +45,10 @@ pub struct NewBatch<'a, T = &'a PgPool> {
 /// How a callback lies in its batch until it is enqueued.
 #[derive(Serialize)]
 struct Callback<'a> {
-    kind: &'a str,
+    job_type: &'a str,
     queue: &'a str,
     priority: i16,
-    attempts: u16,
+    max_attempts: u16,
     lease_ms: u128,
     args: &'a RawValue,
     options: &'a crate::enqueue::Overrides,
@@ -163,10 +163,10 @@ fn described(job: &NewJob) -> Result<String> {
         Err(why) => return Err(not_encodable(job.kind, why)),
     };
     serde_json::to_string(&Callback {
-        kind: job.kind,
+        job_type: job.kind,
         queue: &job.queue,
         priority: job.priority,
-        attempts: job.attempts,
+        max_attempts: job.attempts,
         lease_ms: job.lease.as_millis(),
         args,
         options: &job.overrides,

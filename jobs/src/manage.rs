@@ -14,7 +14,7 @@ crate::words! {
     /// Where a job stands.
     JobStatus, "status of a job";
     /// It waits for its time.
-    Later = "later",
+    Scheduled = "scheduled",
     /// It waits for a worker.
     Ready = "ready",
     /// A worker has it.
@@ -33,7 +33,7 @@ crate::words! {
     /// It did the work.
     Succeeded = "succeeded",
     /// It did the work, and ended its run early.
-    Halted = "halted",
+    EndedRun = "ended_run",
     /// It failed, and another was to come.
     Retried = "retried",
     /// It failed, and none was left.
@@ -51,7 +51,7 @@ pub struct JobInfo {
     /// Its id.
     pub id: i64,
     /// The job type's name.
-    pub kind: String,
+    pub job_type: String,
     /// Its queue.
     pub queue: String,
     /// Where it stands.
@@ -61,7 +61,7 @@ pub struct JobInfo {
     /// How many attempts have begun.
     pub attempt: i16,
     /// How many may.
-    pub attempts: i16,
+    pub max_attempts: i16,
     /// The batch it belongs to.
     pub batch: Option<i64>,
     /// Its data.
@@ -85,12 +85,12 @@ impl fmt::Debug for JobInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JobInfo")
             .field("id", &self.id)
-            .field("kind", &self.kind)
+            .field("job_type", &self.job_type)
             .field("queue", &self.queue)
             .field("status", &self.status)
             .field("priority", &self.priority)
             .field("attempt", &self.attempt)
-            .field("attempts", &self.attempts)
+            .field("max_attempts", &self.max_attempts)
             .field("batch", &self.batch)
             .field("args", &Hidden(self.args.to_string().len()))
             .field("error_class", &self.error_class)
@@ -136,7 +136,7 @@ pub struct WorkerInfo {
     /// The queues it serves, with their slots.
     pub queues: serde_json::Value,
     /// The job types it knows.
-    pub kinds: Vec<String>,
+    pub job_types: Vec<String>,
     /// Since when it runs.
     pub started_at: DateTime<Utc>,
     /// Its last sign of life.
@@ -153,7 +153,7 @@ pub struct WorkerInfo {
 pub struct JobFilter {
     status: Option<JobStatus>,
     queue: Option<String>,
-    kind: Option<String>,
+    job_type: Option<String>,
     before: Option<i64>,
     limit: Option<u16>,
 }
@@ -177,8 +177,8 @@ impl JobFilter {
     }
 
     /// Those of a type.
-    pub fn kind(mut self, kind: impl Into<String>) -> Self {
-        self.kind = Some(kind.into());
+    pub fn job_type(mut self, job_type: impl Into<String>) -> Self {
+        self.job_type = Some(job_type.into());
         self
     }
 
@@ -208,7 +208,7 @@ impl Client {
             "src/sql/jobs_list.sql",
             filter.status.map(JobStatus::as_str),
             filter.queue,
-            filter.kind,
+            filter.job_type,
             filter.before,
             i64::from(filter.limit.unwrap_or(100)),
         )
@@ -392,12 +392,12 @@ fn changed(id: i64, said: Option<&str>, needed: &'static str, asked: &'static st
 
 struct JobRow {
     id: i64,
-    kind: String,
+    job_type: String,
     queue: String,
     status: String,
     priority: i16,
     attempt: i16,
-    attempts: i16,
+    max_attempts: i16,
     batch: Option<i64>,
     args: serde_json::Value,
     error_class: Option<String>,
@@ -414,12 +414,12 @@ impl TryFrom<JobRow> for JobInfo {
     fn try_from(row: JobRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
             id: row.id,
-            kind: row.kind,
+            job_type: row.job_type,
             queue: row.queue,
             status: row.status.parse()?,
             priority: row.priority,
             attempt: row.attempt,
-            attempts: row.attempts,
+            max_attempts: row.max_attempts,
             batch: row.batch,
             args: row.args,
             error_class: row.error_class,

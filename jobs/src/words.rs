@@ -85,7 +85,7 @@ mod tests {
         }
         let error = "lost".parse::<JobStatus>().map_err(sqlx::Error::from);
         let said = error.map_err(|error| error.to_string());
-        let expected = "error occurred while decoding: `lost` is no status of a job: use one of later, ready, \
+        let expected = "error occurred while decoding: `lost` is no status of a job: use one of scheduled, ready, \
                         running, succeeded, failed, discarded";
         assert_eq!(said, Err(expected.to_owned()));
     }

@@ -413,7 +413,7 @@ fn for_output(status: StepStatus) -> &'static str {
         StepStatus::Pending | StepStatus::Enqueued | StepStatus::Waiting => {
             "wait until it has ended"
         }
-        StepStatus::Succeeded | StepStatus::Halted => "ask for a step that has a job",
+        StepStatus::Succeeded | StepStatus::EndedRun => "ask for a step that has a job",
         StepStatus::SkippedByBranch => "it did not have to run: `run.state()` says why",
         StepStatus::Failed | StepStatus::Cancelled | StepStatus::Skipped => {
             "`run.state()` says why; `run.reopen()` does it again"

@@ -42,7 +42,7 @@ jobs::words! {
     /// It failed for good.
     Failed = "failed",
     /// It is done, and has ended its run early.
-    Halted = "halted",
+    EndedRun = "ended_run",
     /// Its run was cancelled.
     Cancelled = "cancelled",
     /// It could not run, or was not to any more.

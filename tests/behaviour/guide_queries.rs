@@ -92,7 +92,7 @@ async fn a_job_of_a_newer_version_is_among_those_that_no_live_worker_knows() {
         let found = rows(db.pool(), query("as unknown_since")).await;
         let found: Vec<(String, i32, i64)> = found
             .iter()
-            .map(|row| (row.get("kind"), row.get("version"), row.get("count")))
+            .map(|row| (row.get("job_type"), row.get("version"), row.get("count")))
             .collect();
         assert_eq!(found, [("do".to_owned(), 2, 1)]);
         let needed = rows(db.pool(), query("needed_as")).await;

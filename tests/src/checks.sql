@@ -9,10 +9,10 @@ alter table pipeline.jobs
         ((status in ('succeeded', 'failed', 'discarded')) = (ended_at is not null)),
     -- A waiting row that no claim can take would block the rows behind it.
     add constraint waiting_has_attempts check
-        (status not in ('later', 'ready') or (0 <= attempt and attempt < attempts)),
+        (status not in ('scheduled', 'ready') or (0 <= attempt and attempt < max_attempts)),
     add constraint run_at_is_a_time check (isfinite(run_at) and run_at < '262143-01-01 00:00:00+00');
 
 alter table pipeline.runs
-    add constraint live_counts check (live >= 0),
+    add constraint live_counts check (live_steps >= 0),
     add constraint ended_has_time check
         ((status in ('succeeded', 'failed', 'halted', 'cancelled', 'skipped')) = (ended_at is not null));

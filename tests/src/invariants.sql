@@ -18,7 +18,7 @@ where (status in ('succeeded', 'failed', 'discarded')) <> (ended_at is not null)
 union all
 select format('job %s waits and has no attempt left', id), to_jsonb(j)
 from pipeline.jobs j
-where status in ('later', 'ready') and (attempt < 0 or attempt >= attempts)
+where status in ('scheduled', 'ready') and (attempt < 0 or attempt >= max_attempts)
 
 union all
 select format('job %s is due at no time that a client can read', id), to_jsonb(j)
@@ -26,9 +26,9 @@ from pipeline.jobs j
 where not isfinite(run_at) or run_at >= '262143-01-01 00:00:00+00'
 
 union all
-select format('run %s counts %s live steps', id, live), to_jsonb(r)
+select format('run %s counts %s live steps', id, live_steps), to_jsonb(r)
 from pipeline.runs r
-where live < 0
+where live_steps < 0
 
 union all
 select format('run %s is %s, and the time of its end says otherwise', id, status), to_jsonb(r)
@@ -40,7 +40,7 @@ select format('run %s says %s of its failure, and its steps say otherwise', id, 
 from pipeline.runs r
 where is_failed <> exists (
     select from pipeline.steps s
-    join pipeline.nodes n on n.graph = r.graph and n.no = s.no and not n.optional
+    join pipeline.nodes n on n.graph = r.graph and n.no = s.no and not n.is_optional
     where s.run = r.id and s.status = 'failed'
 )
 
@@ -48,7 +48,7 @@ union all
 
 select format('job %s is %s and was claimed more often than it may be', id, status), to_jsonb(j)
 from pipeline.jobs j
-where attempt > attempts or attempt < 0
+where attempt > max_attempts or attempt < 0
 
 union all
 select format('job %s is running in an attempt that has not begun', id), to_jsonb(j)
@@ -74,8 +74,8 @@ where exists (select from pipeline.attempts a where a.job = j.id and a.token = j
 union all
 select format('live jobs %s share a unique key', array_agg(id order by id)), jsonb_agg(to_jsonb(j))
 from pipeline.jobs j
-where unique_key is not null and status in ('later', 'ready', 'running')
-group by kind, unique_key having count(*) > 1
+where key is not null and status in ('scheduled', 'ready', 'running')
+group by job_type, key having count(*) > 1
 
 union all
 select format('job %s failed without saying why', id), to_jsonb(j)
@@ -90,11 +90,11 @@ where status in ('failed', 'discarded')
                   where a.job = j.id and a.outcome = j.status::text and a.attempt = j.attempt)
 
 union all
-select format('attempt %s of job %s is not one of the %s it may have', a.attempt, j.id, j.attempts),
+select format('attempt %s of job %s is not one of the %s it may have', a.attempt, j.id, j.max_attempts),
        to_jsonb(a)
 from pipeline.attempts a
 join pipeline.jobs j on j.id = a.job
-where a.attempt < 1 or a.attempt > j.attempts
+where a.attempt < 1 or a.attempt > j.max_attempts
 
 union all
 select format('job %s is in batch %s, which is not there', id, batch), to_jsonb(j)
@@ -107,7 +107,7 @@ select format('batch %s counts %s live jobs and has %s', b.id, b.total - b.ended
 from pipeline.batch_sets b
 cross join lateral (
     select count(*) from pipeline.jobs j
-    where j.batch = b.id and j.status in ('later', 'ready', 'running')
+    where j.batch = b.id and j.status in ('scheduled', 'ready', 'running')
 ) as live
 where live.count <> b.total - b.ended
 
@@ -127,7 +127,7 @@ from pipeline.batch_sets b
 where sealed_at is not null and ended = total and finished_at is null
 
 union all
-select format('run %s is %s and counts %s live steps, of which there are %s', r.id, r.status, r.live,
+select format('run %s is %s and counts %s live steps, of which there are %s', r.id, r.status, r.live_steps,
               steps.live),
        to_jsonb(r)
 from pipeline.runs r
@@ -136,7 +136,7 @@ cross join lateral (
            count(*) as total
     from pipeline.steps s where s.run = r.id
 ) as steps
-where r.live <> steps.live
+where r.live_steps <> steps.live
    or (r.ended_at is not null) <> (steps.live = 0)
    or steps.total <> (select g.size from pipeline.graphs g where g.id = r.graph)
 
@@ -158,8 +158,8 @@ select format('run %s waits in its chain, all runs before it have ended, and nob
        to_jsonb(r)
 from pipeline.runs r
 where r.status = 'pending'
-  and not exists (select from pipeline.chains c join pipeline.runs up on up.id = c.up
-                  where c.down = r.id and up.status in ('pending', 'running', 'cancelling'))
+  and not exists (select from pipeline.chains c join pipeline.runs up on up.id = c.upstream
+                  where c.downstream = r.id and up.status in ('pending', 'running', 'cancelling'))
   and not exists (select from pipeline.requests q where q.run = r.id)
 
 union all
@@ -172,7 +172,7 @@ union all
 select format('run %s is %s, and its steps say otherwise', r.id, r.status), to_jsonb(r)
 from pipeline.runs r
 cross join lateral (
-    select coalesce(bool_or(s.status = 'failed' and not n.optional), false) as failed,
+    select coalesce(bool_or(s.status = 'failed' and not n.is_optional), false) as failed,
            coalesce(bool_or(s.status = 'failed' and n.strategy = 'halt'), false) as halted,
            coalesce(bool_or(s.status = 'cancelled'), false) as cancelled
     from pipeline.steps s
@@ -181,12 +181,12 @@ cross join lateral (
 ) as steps
 where case r.status
         when 'succeeded' then steps.failed or steps.cancelled
-        when 'halted' then not (steps.failed and r.halt)
-        when 'failed' then not (steps.failed and not r.halt)
+        when 'halted' then not (steps.failed and r.halt_triggered)
+        when 'failed' then not (steps.failed and not r.halt_triggered)
                            and (r.deadline_at is null or r.deadline_at > r.ended_at)
         else false
       end
-   or r.status in ('running', 'succeeded', 'halted') and r.halt <> steps.halted
+   or r.status in ('running', 'succeeded', 'halted') and r.halt_triggered <> steps.halted
 
 union all
 select format('step %s of run %s is enqueued, and its job is not there', s.no, s.run), to_jsonb(s)
@@ -194,7 +194,7 @@ from pipeline.steps s
 where s.status = 'enqueued'
   and not exists (select from pipeline.jobs j
                   where j.id = pipeline.step_id(s.run, s.no)
-                    and j.status in ('later', 'ready', 'running'))
+                    and j.status in ('scheduled', 'ready', 'running'))
 
 union all
 select format('job %s is one of step %s of run %s, which is not enqueued', j.id,
@@ -231,7 +231,7 @@ from pipeline.steps s
 join pipeline.runs r on r.id = s.run
 join pipeline.nodes n on n.graph = r.graph and n.no = s.no
 where case
-        when s.status in ('succeeded', 'failed', 'halted') and n.kind in ('job', 'branch', 'each')
+        when s.status in ('succeeded', 'failed', 'ended_run') and n.kind in ('job', 'branch', 'each')
             -- The reconciler ends what no attempt has.
             then (s.token is null) <> (s.attempt < 1)
         when s.status in ('skipped', 'skipped_by_branch', 'pending') or n.kind in ('barrier', 'merge')
@@ -269,17 +269,17 @@ cross join lateral (
            count(*) filter (where d.takes = 'failure' and u.status <> 'failed') as not_taken,
            count(*) filter (where u.status = 'succeeded') as succeeded
     from pipeline.dependencies d
-    join pipeline.steps u on u.run = s.run and u.no = d.up
-    join pipeline.nodes un on un.graph = d.graph and un.no = d.up
-    where d.graph = r.graph and d.down = s.no
+    join pipeline.steps u on u.run = s.run and u.no = d.upstream
+    join pipeline.nodes un on un.graph = d.graph and un.no = d.upstream
+    where d.graph = r.graph and d.downstream = s.no
 ) as up
 -- A reopening moves what stands before a step that stays as it is.
 where r.round = 1 and case
         when s.status = 'pending' and r.status = 'running'
-            then s.waits <> up.live or up.live = 0 or n.is_any and up.succeeded > 0
-        when s.status in ('enqueued', 'waiting', 'succeeded', 'failed', 'halted') and n.is_any
+            then s.open_edges <> up.live or up.live = 0 or n.is_any and up.succeeded > 0
+        when s.status in ('enqueued', 'waiting', 'succeeded', 'failed', 'ended_run') and n.is_any
             then up.succeeded = 0
-        when s.status in ('enqueued', 'waiting', 'succeeded', 'failed', 'halted')
+        when s.status in ('enqueued', 'waiting', 'succeeded', 'failed', 'ended_run')
             then up.live > 0 or up.broken > 0 or up.not_taken > 0
         when s.reason = 'broken' then up.live > 0 or up.broken = 0
         when s.reason = 'no_failure' then up.not_taken = 0
@@ -296,7 +296,7 @@ from pipeline.runs r
 join pipeline.arms a on a.graph = r.graph
 join pipeline.steps s on s.run = r.id and s.no = a.no
 join pipeline.steps b on b.run = r.id and b.no = a.branch
-where s.status in ('pending', 'enqueued', 'waiting', 'succeeded', 'failed', 'halted')
+where s.status in ('pending', 'enqueued', 'waiting', 'succeeded', 'failed', 'ended_run')
   and (b.status = 'succeeded' and b.arm is distinct from a.arm
        or b.status = 'skipped_by_branch'
        or s.status <> 'pending' and b.status in ('pending', 'enqueued', 'waiting'))

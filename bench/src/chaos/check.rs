@@ -58,7 +58,7 @@ impl Evidence {
     /// Reads what the database says of the naps; other jobs may be beside them.
     pub(super) async fn gather(pool: &PgPool, enqueued: Vec<i64>, lines: &[Line]) -> Result<Self> {
         let rows: Vec<Row> = sqlx::query_as(
-            "select id, status::text, attempt::bigint from pipeline.jobs where kind = 'chaos.nap'",
+            "select id, status::text, attempt::bigint from pipeline.jobs where job_type = 'chaos.nap'",
         )
         .fetch_all(pool)
         .await?;

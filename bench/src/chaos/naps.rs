@@ -90,7 +90,7 @@ async fn check_batches(pool: &PgPool, batches: &HashMap<i64, i64>) -> Result<Vec
         "select b.id, b.ended::bigint, b.finished_at is not null, count(j.id)
          from pipeline.batch_sets b
          left join pipeline.jobs j
-            on j.kind = 'chaos.batch_ended' and (j.input ->> 'batch')::bigint = b.id
+            on j.job_type = 'chaos.batch_ended' and (j.input ->> 'batch')::bigint = b.id
          group by b.id",
     )
     .fetch_all(pool)

@@ -104,7 +104,7 @@ impl JobsBackend {
             "failed" => "FAILED_JOBS",
             "discarded" => "DISCARDED_JOBS",
             "succeeded" => "DONE_JOBS",
-            "later" => "SCHEDULED_JOBS",
+            "scheduled" => "SCHEDULED_JOBS",
             _ => "PENDING_JOBS",
         };
         answered(rows)
@@ -157,7 +157,7 @@ fn listed(worker: WorkerInfo) -> RunningWorker {
 
 fn ours(status: &Status) -> &'static [JobStatus] {
     match status {
-        Status::Pending => &[JobStatus::Ready, JobStatus::Later],
+        Status::Pending => &[JobStatus::Ready, JobStatus::Scheduled],
         Status::Running => &[JobStatus::Running],
         Status::Done => &[JobStatus::Succeeded],
         Status::Failed => &[JobStatus::Failed],
@@ -168,14 +168,14 @@ fn ours(status: &Status) -> &'static [JobStatus] {
 
 fn shown(job: JobInfo) -> Task<Envelope> {
     let status = match job.status {
-        JobStatus::Later | JobStatus::Ready => Status::Pending,
+        JobStatus::Scheduled | JobStatus::Ready => Status::Pending,
         JobStatus::Running => Status::Running,
         JobStatus::Succeeded => Status::Done,
         JobStatus::Failed => Status::Failed,
         JobStatus::Discarded => Status::Killed,
     };
     let count = |number: i16| usize::try_from(number).unwrap_or(0);
-    let (id, attempt, attempts) = (job.id, count(job.attempt), count(job.attempts));
+    let (id, attempt, attempts) = (job.id, count(job.attempt), count(job.max_attempts));
     let run_at = u64::try_from(job.run_at.timestamp()).unwrap_or(0);
     let done_at = job
         .ended_at
@@ -186,9 +186,9 @@ fn shown(job: JobInfo) -> Task<Envelope> {
         id,
         token: 0,
         queue: job.queue,
-        kind: job.kind,
+        kind: job.job_type,
         attempt: job.attempt,
-        attempts: job.attempts,
+        attempts: job.max_attempts,
         priority: job.priority,
         run_at: job.run_at,
         waited_ms: 0,

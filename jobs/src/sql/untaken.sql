@@ -3,13 +3,13 @@
 select wanted.ord as "ord!", worker.is_known as "is_known!", worker.is_current as "is_current!",
        worker.is_taken as "is_taken!"
 from unnest($1::text[], $2::text[], $3::boolean[], $4::integer[]) with ordinality
-     as wanted (kind, queue, is_step, version, ord)
+     as wanted (job_type, queue, is_step, version, ord)
 cross join lateral (
     select count(*) > 0 as is_known, coalesce(bool_or(does.know), false) as is_current,
            coalesce(bool_or(does.know and does.take), false) as is_taken,
            coalesce(bool_or(does.know and does.take and does.serve), false) as is_served
     from pipeline.workers w
-    cross join lateral unnest(w.kinds, w.versions) as known (kind, version)
+    cross join lateral unnest(w.job_types, w.versions) as known (job_type, version)
     cross join lateral (
         select known.version >= wanted.version as know,
                not wanted.is_step or w.takes_steps as take,
@@ -21,6 +21,6 @@ cross join lateral (
                ) as serve
     ) as does
     where w.stopped_at is null and w.seen_at > pipeline.now() - interval '30 s'
-      and known.kind = wanted.kind
+      and known.job_type = wanted.job_type
 ) as worker
 where not worker.is_served

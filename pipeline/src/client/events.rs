@@ -42,8 +42,10 @@ jobs::words! {
     Succeeded = "succeeded",
     /// It failed.
     Failed = "failed",
-    /// The run was halted by a step that failed; the step is done, and has ended its run early.
+    /// A step failed and halted the run.
     Halted = "halted",
+    /// The step is done, and has ended its run early.
+    EndedRun = "ended_run",
     /// It was cancelled.
     Cancelled = "cancelled",
     /// It did not run.

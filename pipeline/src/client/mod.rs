@@ -160,7 +160,7 @@ impl Client {
     /// When the database cannot be asked.
     pub async fn run_by_key(&self, pipeline: &str, key: &str) -> Result<Option<Run>> {
         let id = sqlx::query_scalar!(
-            "select id from pipeline.runs where pipeline = $1 and idempotency_key = $2",
+            "select id from pipeline.runs where pipeline = $1 and key = $2",
             pipeline,
             key
         )

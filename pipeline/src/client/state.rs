@@ -278,7 +278,7 @@ impl<O> Run<O> {
                 error: failure(&row.step, row.error_class, row.error_message),
                 key: row.step,
                 kind: row.kind.parse().map_err(sqlx::Error::from)?,
-                job: row.job,
+                job: row.job_type,
                 queue: row.queue,
                 status: row.step_status.parse().map_err(sqlx::Error::from)?,
                 in_queue: row
@@ -287,7 +287,7 @@ impl<O> Run<O> {
                     .transpose()
                     .map_err(sqlx::Error::from)?,
                 attempt: count(row.attempt),
-                attempts: row.attempts.map(count),
+                attempts: row.max_attempts.map(count),
                 why: row.reason.and_then(|reason| Why::of(&reason, row.cause)),
                 arm: row.arm,
                 enqueued_at: row.enqueued_at,

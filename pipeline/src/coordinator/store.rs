@@ -9,20 +9,20 @@ use crate::graph::{Graph, Node};
 #[derive(Serialize)]
 struct NodeRow<'g> {
     no: u32,
-    waits: usize,
+    in_edges: usize,
     lease_ms: Option<u64>,
     delay_ms: u64,
     version: Option<u32>,
     branch: Option<u32>,
     priority: Option<i16>,
-    attempts: Option<u16>,
+    max_attempts: Option<u16>,
     kind: &'static str,
     strategy: Strategy,
     is_any: bool,
-    optional: bool,
-    exempt: bool,
+    is_optional: bool,
+    is_exempt: bool,
     key: &'g str,
-    job: Option<&'g str>,
+    job_type: Option<&'g str>,
     queue: Option<&'g str>,
     options: Option<OptionsRow>,
     input: Option<&'g Shape>,
@@ -54,9 +54,9 @@ impl OptionsRow {
 
 #[derive(Serialize)]
 struct EdgeRow {
-    up: u32,
-    down: u32,
-    pos: usize,
+    upstream: u32,
+    downstream: u32,
+    position: usize,
     takes: Takes,
 }
 
@@ -69,13 +69,13 @@ struct ArmRow {
 
 #[derive(Serialize)]
 struct CallbackRow<'g> {
-    pos: usize,
+    position: usize,
     lease_ms: u64,
     version: u32,
     priority: i16,
-    attempts: u16,
+    max_attempts: u16,
     fires: CallbackOn,
-    job: &'g str,
+    job_type: &'g str,
     queue: &'g str,
     options: OptionsRow,
 }
@@ -114,11 +114,11 @@ pub(crate) async fn store(
     let mut edges = Vec::new();
     let mut arms = Vec::new();
     for node in graph.nodes() {
-        for (pos, up) in node.upstream().iter().enumerate() {
+        for (position, up) in node.upstream().iter().enumerate() {
             edges.push(EdgeRow {
-                up: up.no,
-                down: node.no(),
-                pos,
+                upstream: up.no,
+                downstream: node.no(),
+                position,
                 takes: up.takes,
             });
         }
@@ -135,14 +135,14 @@ pub(crate) async fn store(
         .callbacks
         .iter()
         .enumerate()
-        .map(|(pos, callback)| CallbackRow {
-            pos,
+        .map(|(position, callback)| CallbackRow {
+            position,
             lease_ms: callback.options.lease_ms,
             version: callback.version,
             priority: callback.options.priority,
-            attempts: callback.options.attempts,
+            max_attempts: callback.options.attempts,
             fires: callback.on,
-            job: &callback.job,
+            job_type: &callback.job,
             queue: &callback.options.queue,
             options: OptionsRow::of(&callback.options, Some(callback.version)),
         })
@@ -181,7 +181,7 @@ pub(crate) fn options_json(node: Node<'_>) -> Option<String> {
 
 fn row<'g>(graph: &'g Graph, node: Node<'g>) -> NodeRow<'g> {
     let options = node.options();
-    let (job, version) = node.job().unzip();
+    let (job_type, version) = node.job().unzip();
     let (branch, returns) = match node.kind() {
         StepKind::Merge { branch, values } => {
             let branch = graph.find(branch);
@@ -206,20 +206,20 @@ fn row<'g>(graph: &'g Graph, node: Node<'g>) -> NodeRow<'g> {
     };
     NodeRow {
         no: node.no(),
-        waits: node.upstream().len(),
+        in_edges: node.upstream().len(),
         lease_ms: options.map(|options| options.lease_ms),
         delay_ms: options.map_or(0, |options| options.delay_ms),
         version,
         branch,
         priority: options.map(|options| options.priority),
-        attempts: options.map(|options| options.attempts),
+        max_attempts: options.map(|options| options.attempts),
         kind: kind_name(node.kind()),
         strategy: node.strategy(),
         is_any: node.join() == crate::graph::spec::Join::Any,
-        optional: node.is_optional(),
-        exempt: node.is_exempt_from_halt(),
+        is_optional: node.is_optional(),
+        is_exempt: node.is_exempt_from_halt(),
         key: node.key(),
-        job,
+        job_type,
         queue: options.map(|options| options.queue.as_str()),
         options: options.map(|options| OptionsRow::of(options, version)),
         input: node.step().input.as_ref(),

@@ -1,3 +1,3 @@
-insert into pipeline.chains (up, down)
-select up, down from unnest($1::bigint[], $2::bigint[]) as c (up, down)
+insert into pipeline.chains (upstream, downstream)
+select upstream, downstream from unnest($1::bigint[], $2::bigint[]) as c (upstream, downstream)
 on conflict do nothing

@@ -3,7 +3,7 @@
 -- large output, and the outputs of a run of a large graph, are omitted: `is_large`.
 select r.id as run, r.status::text as "status!", (spec.json -> 'output_shape')::text as shape, n.key as "step?",
        s.status::text as step_status, case when not l.is_large then s.output::text end as output,
-       s.status in ('succeeded', 'halted', 'skipped_by_branch')
+       s.status in ('succeeded', 'ended_run', 'skipped_by_branch')
        or s.status = 'failed' and n.strategy = 'ignore' as may_lack,
        l.is_large as "is_large!"
 from unnest($1::bigint[]) with ordinality as w (id, ord)

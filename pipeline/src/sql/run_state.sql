@@ -1,9 +1,9 @@
 -- Returns a run and its steps in one snapshot, with the queue rows of the steps that have one.
 select r.id, r.pipeline, r.status::text as "status!", r.round, r.actor, r.tags,
-       r.idempotency_key as key, r.rerun_of, r.created_at, r.started_at, r.ended_at, r.deadline_at,
-       r.drain is not distinct from 'deadline' as "deadline_exceeded!",
-       s.step as "step!", s.kind as "kind!", s.job, s.queue, s.status as "step_status!",
-       coalesce(j.attempt, s.attempt) as "attempt!", s.attempts, s.reason, s.cause,
+       r.key as key, r.rerun_of, r.created_at, r.started_at, r.ended_at, r.deadline_at,
+       r.stop_reason is not distinct from 'deadline' as "deadline_exceeded!",
+       s.step as "step!", s.kind as "kind!", s.job_type, s.queue, s.status as "step_status!",
+       coalesce(j.attempt, s.attempt) as "attempt!", s.max_attempts, s.reason, s.cause,
        coalesce(s.error_class, j.error_class) as error_class,
        coalesce(s.error_message, j.error_message) as error_message,
        s.arm, s.enqueued_at, s.ended_at as step_ended_at, s.ran_ms, s.batch as "batch!",

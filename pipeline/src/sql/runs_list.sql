@@ -44,8 +44,8 @@ with page as (
     limit $7
 )
 select r.id, r.pipeline, r.status::text as "status!", r.round, r.actor, r.tags,
-       r.idempotency_key as key, r.rerun_of, r.created_at, r.started_at, r.ended_at, r.deadline_at,
-       r.drain is not distinct from 'deadline' as "deadline_exceeded!"
+       r.key as key, r.rerun_of, r.created_at, r.started_at, r.ended_at, r.deadline_at,
+       r.stop_reason is not distinct from 'deadline' as "deadline_exceeded!"
 from page
 join pipeline.runs r on r.id = page.id
 order by r.created_at desc, r.id desc

@@ -11,7 +11,7 @@ left join lateral (
     union all
     select attempt, status::text, null, null, ended_at, token, ran_ms
     from pipeline.steps
-    where run = r.id and no = n.no and status in ('succeeded', 'halted') and token is not null
+    where run = r.id and no = n.no and status in ('succeeded', 'ended_run') and token is not null
 ) as a on true
 where r.id = $1
 order by a.ended_at, a.token

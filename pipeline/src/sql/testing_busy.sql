@@ -4,12 +4,12 @@ with due as (
 )
 select
     (select count(*) from pipeline.jobs j
-     where j.status = 'running' or j.status = 'later' and j.run_at <= pipeline.now()
+     where j.status = 'running' or j.status = 'scheduled' and j.run_at <= pipeline.now()
         or j.status = 'ready' and not exists (select from pipeline.queues q
                                               where q.name = j.queue and q.paused_at is not null))
     + (select count(*) from pipeline.requests)
     + (select count(*) from pipeline.runs r
        where r.deadline_at <= pipeline.now() and r.status = 'running') as "busy!",
-    (select array_agg(distinct j.kind order by j.kind) from pipeline.jobs j
-     where j.kind <> all ($1) and (j.unknown_since is not null or j.status = 'ready')
+    (select array_agg(distinct j.job_type order by j.job_type) from pipeline.jobs j
+     where j.job_type <> all ($1) and (j.unknown_since is not null or j.status = 'ready')
        and j.ended_at is null) as unknown

@@ -1,4 +1,4 @@
-select j.id, j.kind, j.queue, j.attempt, j.attempts, j.status::text as "status!", s.run as "run?",
+select j.id, j.job_type, j.queue, j.attempt, j.max_attempts, j.status::text as "status!", s.run as "run?",
        n.key as "step?",
        greatest(ceil(extract(epoch from j.run_at - pipeline.now()) * 1000), 0)::bigint as "wait_ms!",
        j.error_class, j.error_message

@@ -174,13 +174,13 @@ impl Harness {
         let count = |count: i16| u16::try_from(count).unwrap_or(0);
         let waiting = rows.into_iter().map(|row| Waiting {
             job: row.id,
-            kind: row.kind,
+            kind: row.job_type,
             queue: row.queue,
             run: row.run,
             step: row.step,
             attempt: count(row.attempt),
-            attempts: count(row.attempts),
-            due_in: (row.status == "later")
+            attempts: count(row.max_attempts),
+            due_in: (row.status == "scheduled")
                 .then(|| Duration::from_millis(u64::try_from(row.wait_ms).unwrap_or(0))),
             error: row.error_class.zip(row.error_message),
             status: row.status,

@@ -133,7 +133,7 @@ async fn t206_an_end_that_comes_again_is_not_counted_again() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(gathered()).await;
-        let waits = "select waits from pipeline.steps s
+        let waits = "select open_edges from pipeline.steps s
                      where run = $1 and no = (select no from pipeline.run_steps v
                                               where v.run = s.run and v.step = 'barrier:1')";
         it.succeed(&run, "a").await;

@@ -194,8 +194,8 @@ async fn t270_the_second_branch_comes_after_where_the_arms_of_the_first_come_tog
                 &run,
                 "select array_agg(up.key order by up.no) from pipeline.runs r
                  join pipeline.nodes n on n.graph = r.graph and n.key = 'second'
-                 join pipeline.dependencies d on d.graph = r.graph and d.down = n.no
-                 join pipeline.nodes up on up.graph = r.graph and up.no = d.up
+                 join pipeline.dependencies d on d.graph = r.graph and d.downstream = n.no
+                 join pipeline.nodes up on up.graph = r.graph and up.no = d.upstream
                  where r.id = $1",
             )
             .await;

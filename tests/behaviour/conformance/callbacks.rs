@@ -105,7 +105,7 @@ async fn t116_t117_a_callback_that_fails_stops_no_other_and_changes_no_run() {
         crate::runs::support::eventually("it has failed for good", async || {
             let failed: Option<String> = sqlx::query_scalar(
                 "select error_class || ': ' || error_message from pipeline.jobs
-                 where kind = 'raise' and status = 'failed'",
+                 where job_type = 'raise' and status = 'failed'",
             )
             .fetch_optional(db.pool())
             .await
@@ -139,7 +139,7 @@ async fn t160_a_callback_is_in_the_queue_of_its_type() {
         let queue: String = it
             .ask(
                 &run,
-                "select j.queue from pipeline.fired f join pipeline.jobs j on j.id = f.job
+                "select j.queue from pipeline.dispatched_callbacks f join pipeline.jobs j on j.id = f.job
                  where f.run = $1",
             )
             .await;

@@ -219,7 +219,7 @@ async fn t027_a_halt_from_inside_during_a_cancel_is_kept() {
         it.take().await;
         run.cancel().await.unwrap();
         it.end(&run, "a", halt()).await;
-        it.is(&run, "cancelled", "a halted, b cancelled").await;
+        it.is(&run, "cancelled", "a ended_run, b cancelled").await;
     })
     .await;
 }

@@ -27,8 +27,10 @@ async fn t033_a_chain_can_be_followed_up_and_down() {
         let it = Hand::new(db).await;
         let runs = chain(&it, ["a", "b", "c"]).await;
         let ids = runs.each_ref().map(Run::id);
-        let ups = "select coalesce(array_agg(up), '{}') from pipeline.chains where down = $1";
-        let downs = "select coalesce(array_agg(down), '{}') from pipeline.chains where up = $1";
+        let ups =
+            "select coalesce(array_agg(upstream), '{}') from pipeline.chains where downstream = $1";
+        let downs =
+            "select coalesce(array_agg(downstream), '{}') from pipeline.chains where upstream = $1";
         for (at, (up, down)) in [(None, Some(1)), (Some(0), Some(2)), (Some(1), None)]
             .into_iter()
             .enumerate()

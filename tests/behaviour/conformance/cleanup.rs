@@ -55,8 +55,8 @@ async fn t034_t035_t036_t037_t038_t039_t040_t041_old_runs_that_have_ended_go_and
                 "select count(*) from pipeline.runs where id = $1",
                 "select count(*) from pipeline.steps where run = $1",
                 "select count(*) from pipeline.events where run = $1",
-                "select count(*) from pipeline.fired where run = $1",
-                "select count(*) from pipeline.chains where $1 in (up, down)",
+                "select count(*) from pipeline.dispatched_callbacks where run = $1",
+                "select count(*) from pipeline.chains where $1 in (upstream, downstream)",
                 attempts,
             ] {
                 assert_eq!(rows(of, run).await, 0, "{of}");

@@ -141,9 +141,9 @@ async fn t043_t051_t273_t274_t275_h078_an_end_that_comes_again_changes_nothing()
         run.reopen().step("a").await.unwrap();
         it.take().await;
         it.end(&run, "a", halt()).await;
-        it.is(&run, "succeeded", "a halted, b skipped").await;
+        it.is(&run, "succeeded", "a ended_run, b skipped").await;
         it.again(&run, "b", success()).await;
-        it.is(&run, "succeeded", "a halted, b skipped").await;
+        it.is(&run, "succeeded", "a ended_run, b skipped").await;
     })
     .await;
 }
@@ -267,7 +267,7 @@ fn t173_to_t178_which_statuses_of_a_step_are_its_end() {
     }
     // Those that the reference has, or has not, besides.
     assert!(!StepStatus::Waiting.is_ended());
-    assert!(StepStatus::Halted.is_ended() && StepStatus::SkippedByBranch.is_ended());
+    assert!(StepStatus::EndedRun.is_ended() && StepStatus::SkippedByBranch.is_ended());
 }
 
 #[tokio::test]

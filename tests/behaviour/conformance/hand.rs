@@ -238,11 +238,11 @@ impl<'a> Hand<'a> {
     /// The callbacks that a run has fired, in all its rounds.
     pub(super) async fn fired<O>(&self, run: &Run<O>) -> String {
         let fired: Vec<String> = sqlx::query_scalar(
-            "select c.fires from pipeline.fired f
+            "select c.fires from pipeline.dispatched_callbacks f
              join pipeline.runs r on r.id = f.run
-             join pipeline.callbacks c on c.graph = r.graph and c.pos = f.pos
+             join pipeline.callbacks c on c.graph = r.graph and c.position = f.position
              join pipeline.all_jobs j on j.id = f.job
-             where f.run = $1 order by f.round, f.pos",
+             where f.run = $1 order by f.round, f.position",
         )
         .bind(run.id())
         .fetch_all(self.db.pool())
@@ -279,7 +279,10 @@ impl<'a> Hand<'a> {
 
     /// Whether a step that failed under Halt has halted the run.
     pub(super) async fn is_halted<O>(&self, run: &Run<O>) -> bool {
-        self.ask(run, "select halt from pipeline.runs where id = $1")
-            .await
+        self.ask(
+            run,
+            "select halt_triggered from pipeline.runs where id = $1",
+        )
+        .await
     }
 }

@@ -44,7 +44,8 @@ async fn t095_t096_a_rerun_is_a_run_of_its_own_and_leaves_the_old_one_as_it_was(
                           where run = $1";
             let same: Vec<String> = it.ask(old, params).await;
             assert_eq!(it.ask::<_, Vec<String>>(run, params).await, same);
-            let chains = "select count(*) from pipeline.chains where up = $1 or down = $1";
+            let chains =
+                "select count(*) from pipeline.chains where upstream = $1 or downstream = $1";
             assert_eq!(it.ask::<_, i64>(run, chains).await, 0);
         }
         assert_eq!(it.ask::<_, String>(old, rows).await, before);

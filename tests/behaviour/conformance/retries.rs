@@ -98,7 +98,7 @@ async fn gives_up(it: &Running, db: &tests::Database, pipeline: Pipeline) -> (Ru
         eventually("it was put back", async || {
             let waits: bool = sqlx::query_scalar(
                 "select not exists (select from pipeline.jobs
-                 where kind = 'unknown' and (status <> 'later' or unknown_since is null))",
+                 where job_type = 'unknown' and (status <> 'scheduled' or unknown_since is null))",
             )
             .fetch_one(db.pool())
             .await

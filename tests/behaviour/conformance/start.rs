@@ -118,7 +118,7 @@ async fn t005_t006_t007_t008_t225_the_options_and_the_params_of_a_step_are_its_j
                     0,
                     serde_json::json!({"video_id": 42})
                 ),
-                row("slow", -7, "later", 300, serde_json::Value::Null),
+                row("slow", -7, "scheduled", 300, serde_json::Value::Null),
             ]
         );
     })
@@ -176,8 +176,8 @@ async fn t102_t161_t162_t163_a_run_has_its_name_its_steps_and_their_edges() {
                 "select array_agg(up.key || '>' || down.key order by up.no, down.no)
                  from pipeline.runs r
                  join pipeline.dependencies d on d.graph = r.graph
-                 join pipeline.nodes up on up.graph = r.graph and up.no = d.up
-                 join pipeline.nodes down on down.graph = r.graph and down.no = d.down
+                 join pipeline.nodes up on up.graph = r.graph and up.no = d.upstream
+                 join pipeline.nodes down on down.graph = r.graph and down.no = d.downstream
                  where r.id = $1",
             )
             .await;
@@ -189,7 +189,7 @@ async fn t102_t161_t162_t163_a_run_has_its_name_its_steps_and_their_edges() {
 async fn waits(it: &Hand<'_>, run: &Run) -> Vec<String> {
     it.ask(
         run,
-        "select array_agg(v.step || ' ' || s.waits order by s.no)
+        "select array_agg(v.step || ' ' || s.open_edges order by s.no)
          from pipeline.steps s
          join pipeline.run_steps v on v.run = s.run and v.no = s.no
          where s.run = $1",

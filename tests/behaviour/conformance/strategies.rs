@@ -182,7 +182,7 @@ async fn t237_t238_t239_t240_halting_from_inside_ends_a_run_early_and_well() {
             }))
             .await;
         it.end(&run, "a", halt()).await;
-        it.is(&run, "succeeded", "a halted, after skipped").await;
+        it.is(&run, "succeeded", "a ended_run, after skipped").await;
         // For the queue it is a success: tried once, and no error.
         let attempts = run.attempts("a").await.unwrap();
         assert_eq!(attempts.len(), 1);
@@ -207,10 +207,10 @@ async fn t241_what_runs_beside_a_halt_from_inside_ends_as_ever() {
             }))
             .await;
         it.end(&run, "a", halt()).await;
-        it.is(&run, "running", "a halted, b enqueued, after skipped")
+        it.is(&run, "running", "a ended_run, b enqueued, after skipped")
             .await;
         it.succeed(&run, "b").await;
-        it.is(&run, "succeeded", "a halted, b succeeded, after skipped")
+        it.is(&run, "succeeded", "a ended_run, b succeeded, after skipped")
             .await;
     })
     .await;

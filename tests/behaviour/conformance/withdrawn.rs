@@ -22,9 +22,9 @@ fn tried_again() -> Pipeline {
 
 /// What the callback for every end is given.
 async fn told(it: &Hand<'_>, run: i64) -> serde_json::Value {
-    let input = "select j.input from pipeline.fired f
+    let input = "select j.input from pipeline.dispatched_callbacks f
                  join pipeline.jobs j on j.id = f.job
-                 where f.run = $1 and f.pos = 0";
+                 where f.run = $1 and f.position = 0";
     let Json(input) = sqlx::query_scalar::<_, Json<serde_json::Value>>(input)
         .bind(run)
         .fetch_one(it.db.pool())

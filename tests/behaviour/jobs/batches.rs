@@ -272,9 +272,9 @@ async fn a_callback_may_take_nothing_and_has_the_options_of_its_type() {
         let client = client(db);
         let batch = client.batch().on_finish(Over);
         batch.jobs(Vec::<Do>::new()).await.unwrap();
-        let filter = jobs::JobFilter::new().kind("over");
+        let filter = jobs::JobFilter::new().job_type("over");
         let callback = client.jobs(&filter).await.unwrap().remove(0);
-        assert_eq!((callback.priority, callback.attempts), (7, 2));
+        assert_eq!((callback.priority, callback.max_attempts), (7, 2));
         assert_eq!(callback.queue, "callbacks");
         assert_eq!(callback.batch, None, "it is not one of the batch's jobs");
         let lease: i32 = sqlx::query_scalar("select lease_ms from pipeline.jobs")
@@ -311,9 +311,9 @@ async fn a_callback_can_be_given_options_of_its_own() {
         let options = |callback: NewJob| callback.queue("reports").attempts(9).priority(-1);
         let batch = client.batch().on_finish_with(Over, options);
         batch.jobs(Vec::<Do>::new()).await.unwrap();
-        let filter = jobs::JobFilter::new().kind("over");
+        let filter = jobs::JobFilter::new().job_type("over");
         let callback = client.jobs(&filter).await.unwrap().remove(0);
-        assert_eq!((callback.priority, callback.attempts), (-1, 9));
+        assert_eq!((callback.priority, callback.max_attempts), (-1, 9));
         assert_eq!(callback.queue, "reports");
 
         let refused = client

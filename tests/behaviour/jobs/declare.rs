@@ -124,7 +124,7 @@ async fn a_job_decides_by_class_and_attempt_what_its_error_means() {
         let busy = ended(db, busy.id).await;
         assert_eq!((busy.status, busy.attempt), (JobStatus::Discarded, 4));
         let stands = async || client.job(other.id).await.unwrap().unwrap();
-        until(async || stands().await.status == JobStatus::Later).await;
+        until(async || stands().await.status == JobStatus::Scheduled).await;
         let failed_at = client.attempts(other.id).await.unwrap()[0].ended_at;
         let wait = stands().await.run_at - failed_at;
         assert_eq!(wait.num_seconds(), 3_600, "its backoff");
@@ -188,7 +188,7 @@ async fn retry_after_waits_as_long_as_it_says() {
         let job = client.enqueue(Do::new("a", What::RetryAfter(hour))).await;
         let job = job.unwrap().id;
         let stands = async || client.job(job).await.unwrap().unwrap();
-        until(async || stands().await.status == JobStatus::Later).await;
+        until(async || stands().await.status == JobStatus::Scheduled).await;
         let failed_at = client.attempts(job).await.unwrap()[0].ended_at;
         assert_eq!((stands().await.run_at - failed_at).num_seconds(), 3_600);
         db.move_clock(hour * 2).await;

@@ -67,10 +67,10 @@ async fn a_job_enqueued_alone_has_the_options_of_its_type() {
         let job = client(db).enqueue(Report { month: 5 }).await.unwrap();
         assert!(job.is_fresh());
         let stored = client(db).job(job.id).await.unwrap().unwrap();
-        assert_eq!(stored.kind, "reports.monthly");
+        assert_eq!(stored.job_type, "reports.monthly");
         assert_eq!(stored.queue, "reports");
         assert_eq!(stored.args, serde_json::json!({ "month": 5 }));
-        assert_eq!((stored.priority, stored.attempts), (3, 7));
+        assert_eq!((stored.priority, stored.max_attempts), (3, 7));
         assert_eq!((stored.attempt, stored.status), (0, JobStatus::Ready));
         assert_eq!(column::<i32>(db, job, "lease_ms").await, 40_000);
     })
@@ -95,14 +95,14 @@ async fn every_option_can_be_said_for_one_enqueueing() {
             .unwrap();
         let stored = client(db).job(job.id).await.unwrap().unwrap();
         assert_eq!(stored.queue, "urgent");
-        assert_eq!((stored.priority, stored.attempts), (-4, 2));
-        assert_eq!(stored.status, JobStatus::Later);
+        assert_eq!((stored.priority, stored.max_attempts), (-4, 2));
+        assert_eq!(stored.status, JobStatus::Scheduled);
         assert_eq!(
             (stored.run_at - stored.created_at).num_milliseconds(),
             90_500
         );
         assert_eq!(column::<i32>(db, job, "lease_ms").await, 77_000);
-        assert_eq!(column::<String>(db, job, "unique_key").await, "may");
+        assert_eq!(column::<String>(db, job, "key").await, "may");
         let options: serde_json::Value = column(db, job, "options").await;
         assert_eq!(options["timeout_ms"], 1_500);
         assert_eq!(options["backoff"], serde_json::to_value(backoff).unwrap());
@@ -135,7 +135,7 @@ async fn a_workers_attempts_go_by_the_options_of_the_enqueueing() {
         assert_eq!(ended(db, twice.id).await.attempt, 2);
         let timed = ended(db, timed.id).await;
         assert_eq!(timed.error_class.as_deref(), Some("Timeout"));
-        until(async || column::<String>(db, long, "state").await == "later").await;
+        until(async || column::<String>(db, long, "state").await == "scheduled").await;
         let job = client.job(long.id).await.unwrap().unwrap();
         let failed_at = client.attempts(long.id).await.unwrap()[0].ended_at;
         assert_eq!((job.run_at - failed_at).num_seconds(), 3_000);
@@ -261,7 +261,7 @@ async fn jobs_of_several_types_and_options_go_into_one_bulk() {
             .await
             .unwrap();
         let stored: Vec<(i64, String, String, i16, String)> = sqlx::query_as(
-            "select id, kind, queue, priority, status::text from pipeline.jobs order by id",
+            "select id, job_type, queue, priority, status::text from pipeline.jobs order by id",
         )
         .fetch_all(db.pool())
         .await
@@ -277,7 +277,7 @@ async fn jobs_of_several_types_and_options_go_into_one_bulk() {
             [
                 ("do", "default", 9, "ready"),
                 ("reports.monthly", "reports", 3, "ready"),
-                ("do", "other", 0, "later"),
+                ("do", "other", 0, "scheduled"),
                 ("reports.monthly", "reports", 3, "ready"),
             ]
         );
@@ -351,7 +351,7 @@ async fn a_moment_may_be_as_far_away_as_there_are_dates() {
         let times = [DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC];
         let jobs = client(db).enqueue_many(times.map(at)).await.unwrap();
         assert_eq!(column::<String>(db, jobs[0], "state").await, "ready");
-        assert_eq!(column::<String>(db, jobs[1], "state").await, "later");
+        assert_eq!(column::<String>(db, jobs[1], "state").await, "scheduled");
         let worker = one_at_a_time(db);
         ended(db, jobs[0].id).await;
         worker.stop().await;

@@ -328,10 +328,10 @@ async fn a_test_database_refuses_a_row_that_no_claim_could_take() {
         let new = Do::new("a", What::Succeed);
         let id = client(db).enqueue(new).await.unwrap().id;
         for spoil in [
-            "update pipeline.jobs set attempt = attempts",
+            "update pipeline.jobs set attempt = max_attempts",
             "update pipeline.jobs set attempt = 32767",
             "update pipeline.jobs set run_at = '-infinity'",
-            "update pipeline.jobs set run_at = 'infinity', status = 'later'",
+            "update pipeline.jobs set run_at = 'infinity', status = 'scheduled'",
         ] {
             let refused = sqlx::query(spoil).execute(db.pool()).await.unwrap_err();
             let refused = refused.into_database_error().unwrap();

@@ -112,7 +112,7 @@ async fn churn(
     let _held = hold_the_horizon(db).await;
     sql(
         db,
-        "insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
+        "insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority, max_attempts,
                                     lease_ms, args)
          select 2 * at + 1, 'ready', pipeline.now() + at * interval '1 us' - interval '1 minute',
                 pipeline.now(), 'gone', queue, 0, 3, 1000, 'null'
@@ -183,9 +183,9 @@ async fn a_tick_meets_no_dead_rows_that_one_before_it_has_met() {
         sql(
             db,
             "insert into pipeline.jobs (id, status, token, attempt, worker, claimed_at, lease_until,
-                                        run_at, created_at, kind, queue, priority, attempts, lease_ms,
+                                        run_at, created_at, job_type, queue, priority, max_attempts, lease_ms,
                                         args)
-             select 2 * at + 1, (case when at <= 1000 then 'later' else 'running' end)::pipeline.job_status,
+             select 2 * at + 1, (case when at <= 1000 then 'scheduled' else 'running' end)::pipeline.job_status,
                     case when at > 1000 then at end, (at > 1000)::integer, 1,
                     pipeline.now() - interval '10 s', case when at > 1000 then pipeline.now() end,
                     pipeline.now() - interval '10 s', pipeline.now(), 'gone', 'default', 0, 3, 1000,
@@ -195,7 +195,7 @@ async fn a_tick_meets_no_dead_rows_that_one_before_it_has_met() {
         .await;
         sql(db, "delete from pipeline.jobs").await;
         let mut connection = PgConnection::connect(db.url()).await.unwrap();
-        for index in ["jobs_later", "jobs_running"] {
+        for index in ["jobs_scheduled", "jobs_running"] {
             let (met, next) = tick(&mut connection, "null, null", index).await;
             assert!(met >= 1_000, "{index}: {met} at first");
             let (met, _) = tick(&mut connection, &next, index).await;
@@ -239,11 +239,11 @@ async fn a_job_that_nobody_tells_of_is_found_behind_the_mark() {
         let worker = marked(db, Duration::from_millis(10)).await;
         sql(
             db,
-            r#"insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
+            r#"insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority, max_attempts,
                                           lease_ms, args)
-               select 999999999, 'ready', min(run_at) - interval '1 s', pipeline.now(), kind, queue, 0, 3, 1000,
+               select 999999999, 'ready', min(run_at) - interval '1 s', pipeline.now(), job_type, queue, 0, 3, 1000,
                       '{"name": "quiet", "what": "Succeed"}'
-               from pipeline.jobs group by kind, queue"#,
+               from pipeline.jobs group by job_type, queue"#,
         )
         .await;
         worker.log.says("quiet 1").await;
@@ -412,9 +412,9 @@ async fn more_due_jobs_than_one_tick_moves_do_not_wait_for_the_poll() {
     with_database(async |db| {
         sql(
             db,
-            r#"insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority, attempts,
+            r#"insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority, max_attempts,
                                           lease_ms, args)
-               select 2 * at + 1, 'later', pipeline.now(), pipeline.now(), 'do', 'elsewhere', 0, 3, 1000,
+               select 2 * at + 1, 'scheduled', pipeline.now(), pipeline.now(), 'do', 'elsewhere', 0, 3, 1000,
                       'null'
                from generate_series(1, 12000) as at"#,
         )

@@ -36,7 +36,7 @@ async fn a_job_that_no_worker_knows_is_one_log_line_when_it_fails() {
     with_database(async |db| {
         let worker = Running::start(db, |worker| worker.queue("default", 1));
         let id = client(db).enqueue(Errand::new("a")).await.unwrap().id;
-        when(db, id, |job| job.status == JobStatus::Later).await;
+        when(db, id, |job| job.status == JobStatus::Scheduled).await;
         db.move_clock(Duration::from_secs(660)).await;
         ended(db, id).await;
         worker.stop().await;

@@ -41,8 +41,11 @@ async fn jobs_that_failed_for_good_are_kept_and_listed() {
         assert_eq!(ids(db, with(JobStatus::Failed)).await, [failed.id]);
         assert_eq!(ids(db, with(JobStatus::Discarded)).await, [discarded.id]);
         let job = client.job(failed.id).await.unwrap().unwrap();
-        assert_eq!((job.kind.as_str(), job.queue.as_str()), ("do", "default"));
-        assert_eq!((job.attempt, job.attempts), (3, 3));
+        assert_eq!(
+            (job.job_type.as_str(), job.queue.as_str()),
+            ("do", "default")
+        );
+        assert_eq!((job.attempt, job.max_attempts), (3, 3));
         assert_eq!(job.error_message.as_deref(), Some("told to fail"));
         assert!(job.ended_at.is_some());
     })
@@ -290,11 +293,11 @@ async fn pages_of_a_list_follow_one_another_without_gap_or_overlap() {
         let in_a = ids(db, JobFilter::new().queue("a")).await;
         assert_eq!(in_a.len(), 13);
         let of_kind = JobFilter::new()
-            .kind("do")
+            .job_type("do")
             .queue("b")
             .status(JobStatus::Ready);
         assert_eq!(ids(db, of_kind).await.len(), 12);
-        assert!(ids(db, JobFilter::new().kind("other")).await.is_empty());
+        assert!(ids(db, JobFilter::new().job_type("other")).await.is_empty());
         // A page has a job at least, as one of runs has a run.
         assert_eq!(ids(db, JobFilter::new().limit(0)).await.len(), 1);
     })
@@ -342,7 +345,7 @@ async fn workers_are_listed_with_what_they_serve_know_and_run() {
         assert_eq!(first.name, "first");
         assert_eq!(first.pid, std::process::id().cast_signed());
         assert!(!first.host.is_empty());
-        assert_eq!(first.kinds, ["do"]);
+        assert_eq!(first.job_types, ["do"]);
         let queues = serde_json::json!([
             { "queue": "default", "slots": 4 },
             { "queue": "media.*", "slots": 2 },

@@ -95,7 +95,7 @@ async fn a_backoff_is_stored_to_the_millisecond_and_the_job_not_fetched_before()
         let backoff = Backoff::fixed(Duration::from_millis(60_123));
         let new = NewJob::new(&Do::new("a", What::Fail)).backoff(backoff);
         let id = client(db).enqueue(new).await.unwrap().id;
-        let failed = when(db, id, |job| job.status == JobStatus::Later).await;
+        let failed = when(db, id, |job| job.status == JobStatus::Scheduled).await;
         let ended_at = client(db).attempts(id).await.unwrap()[0].ended_at;
         assert_eq!(
             failed.run_at - ended_at,
@@ -107,11 +107,11 @@ async fn a_backoff_is_stored_to_the_millisecond_and_the_job_not_fetched_before()
         let other = client(db).enqueue(Do::new("b", What::Succeed)).await;
         ended(db, other.unwrap().id).await;
         assert_eq!(worker.log.lines(), ["a 1", "b 1"]);
-        assert_eq!(job(db, id).await.status, JobStatus::Later);
+        assert_eq!(job(db, id).await.status, JobStatus::Scheduled);
 
         db.move_clock(Duration::from_secs(11)).await;
         worker.log.says("a 2").await;
-        when(db, id, |job| job.status == JobStatus::Later).await;
+        when(db, id, |job| job.status == JobStatus::Scheduled).await;
         worker.stop().await;
     })
     .await;
@@ -202,8 +202,8 @@ async fn work_is_found_when_no_notification_arrives() {
         // The first may still be found by a worker that looks around as it starts.
         for name in ["a", "b", "c", "d"] {
             sqlx::query(
-                "insert into pipeline.jobs (id, status, run_at, created_at, kind, queue, priority,
-                                            attempts, lease_ms, args)
+                "insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority,
+                                            max_attempts, lease_ms, args)
                  values (nextval('pipeline.ids'), 'ready', pipeline.now(), pipeline.now(), 'do',
                          'default', 0, 3, 5000, jsonb_build_object('name', $1, 'what', 'Succeed'))",
             )

@@ -367,7 +367,7 @@ pub(crate) async fn until(mut it_is_so: impl AsyncFnMut() -> bool) {
 
 /// How many jobs of a type there are in the queue, whatever their status.
 pub(crate) async fn count(db: &Database, kind: &str) -> i64 {
-    sqlx::query_scalar("select count(*) from pipeline.jobs where kind = $1")
+    sqlx::query_scalar("select count(*) from pipeline.jobs where job_type = $1")
         .bind(kind)
         .fetch_one(db.pool())
         .await

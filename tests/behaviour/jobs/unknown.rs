@@ -14,7 +14,7 @@ use crate::logged::Captured;
 async fn put_back(db: &Database) -> (Running, i64) {
     let worker = Running::start(db, |worker| worker.queue("default", 1));
     let id = client(db).enqueue(Errand::new("a")).await.unwrap().id;
-    when(db, id, |job| job.status == JobStatus::Later).await;
+    when(db, id, |job| job.status == JobStatus::Scheduled).await;
     (worker, id)
 }
 
@@ -33,7 +33,7 @@ async fn ask_again_after(db: &Database, id: i64, time: Duration) {
     let before = job(db, id).await.run_at;
     db.move_clock(time).await;
     when(db, id, |job| {
-        job.run_at > before && job.status == JobStatus::Later
+        job.run_at > before && job.status == JobStatus::Scheduled
     })
     .await;
 }
@@ -50,7 +50,7 @@ async fn an_unknown_type_costs_no_attempt_and_is_asked_about_ever_more_rarely() 
             assert!(due >= TimeDelta::seconds(least), "due after {due}");
         }
         let job = job(db, id).await;
-        assert_eq!((job.status, job.attempt), (JobStatus::Later, 0));
+        assert_eq!((job.status, job.attempt), (JobStatus::Scheduled, 0));
         assert!(client(db).attempts(id).await.unwrap().is_empty());
         worker.stop().await;
     })
@@ -90,7 +90,7 @@ async fn a_type_that_no_live_worker_has_known_for_long_has_no_handler() {
 
         // It can be given to one that knows it.
         client(db).retry(id).await.unwrap();
-        when(db, id, |job| job.status == JobStatus::Later).await;
+        when(db, id, |job| job.status == JobStatus::Scheduled).await;
         worker.stop().await;
     })
     .await;
@@ -107,13 +107,13 @@ async fn a_type_that_a_live_worker_knows_waits_for_it_as_long_as_it_lives() {
             ask_again_after(db, id, Duration::from_secs(60)).await;
             eventually("the one that knows it gives a sign of life", async || {
                 let alive = "select seen_at > pipeline.now() - interval '30 s'
-                             from pipeline.workers where 'errand' = any (kinds)";
+                             from pipeline.workers where 'errand' = any (job_types)";
                 ask::<bool>(db, alive).await.then_some(())
             })
             .await;
         }
         let waiting = job(db, id).await;
-        assert_eq!((waiting.status, waiting.attempt), (JobStatus::Later, 0));
+        assert_eq!((waiting.status, waiting.attempt), (JobStatus::Scheduled, 0));
 
         elsewhere.stop().await;
         db.move_clock(Duration::from_secs(660)).await;

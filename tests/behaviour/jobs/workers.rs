@@ -472,7 +472,7 @@ async fn times_without_end_are_as_good_as_a_hundred_years() {
         let good = client.enqueue(new("good")).await.unwrap();
         assert_eq!(ended(db, good.id).await.status, JobStatus::Succeeded);
         for id in [again.id, stranger.id] {
-            when(db, id, |job| job.status == JobStatus::Later).await;
+            when(db, id, |job| job.status == JobStatus::Scheduled).await;
         }
         let due = when(db, again.id, |job| job.attempt == 1).await.run_at;
         assert!(due > chrono::Utc::now() + chrono::TimeDelta::days(365 * 99));

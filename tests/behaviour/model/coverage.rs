@@ -53,7 +53,7 @@ fn random_graphs_have_every_shape_and_runs_every_end() {
         "run halted",
         "step succeeded",
         "step failed",
-        "step halted",
+        "step ended_run",
         "step skipped",
         "step skipped_by_branch",
         "Broken",

@@ -139,7 +139,7 @@ fn rule_19_what_is_skipped_by_branch_or_halted_stays() {
         [
             S::Succeeded,
             S::SkippedByBranch,
-            S::Halted,
+            S::EndedRun,
             S::Skipped,
             S::Enqueued
         ],
@@ -165,7 +165,7 @@ fn rule_19_what_an_early_end_left_out_stays_skipped_also_after_a_step_that_runs_
         model.reopen(run, &[]);
         assert_eq!(
             model.are(run, ["early", "bad", "after_bad", "sorry"]),
-            [S::Halted, S::Enqueued, S::Skipped, S::Skipped],
+            [S::EndedRun, S::Enqueued, S::Skipped, S::Skipped],
             "round {round}"
         );
         model.fail(run, "bad");

@@ -61,7 +61,13 @@ fn section_6_a_step_goes_only_where_the_table_says() {
         ),
         (
             S::Enqueued,
-            vec![S::Waiting, S::Succeeded, S::Failed, S::Halted, S::Cancelled],
+            vec![
+                S::Waiting,
+                S::Succeeded,
+                S::Failed,
+                S::EndedRun,
+                S::Cancelled,
+            ],
         ),
         (
             S::Waiting,
@@ -69,7 +75,7 @@ fn section_6_a_step_goes_only_where_the_table_says() {
         ),
         (S::Succeeded, vec![]),
         (S::Failed, vec![]),
-        (S::Halted, vec![]),
+        (S::EndedRun, vec![]),
         (S::Skipped, vec![]),
         (S::SkippedByBranch, vec![]),
         (S::Cancelled, vec![]),
@@ -160,7 +166,7 @@ fn rule_9_a_run_is_over_when_no_step_is_pending_enqueued_or_waiting() {
 fn rule_9_skipped_and_halted_steps_alone_do_not_fail_a_run() {
     let (mut model, run) = started(&graph([job("a"), job("b").after("a")]));
     model.run_attempt(run, "a", Outcome::Halt(1));
-    assert_eq!(model.are(run, ["a", "b"]), [S::Halted, S::Skipped]);
+    assert_eq!(model.are(run, ["a", "b"]), [S::EndedRun, S::Skipped]);
     assert_eq!(model.status(run), R::Succeeded);
 }
 

@@ -129,7 +129,7 @@ fn rule_14_halt_from_inside_ends_a_run_early_and_in_good_order() {
     model.run_attempt(run, "a", Outcome::Halt(1));
     assert_eq!(
         model.are(run, ["a", "b", "c", "d", "t"]),
-        [S::Halted, S::Enqueued, S::Skipped, S::Skipped, S::Skipped]
+        [S::EndedRun, S::Enqueued, S::Skipped, S::Skipped, S::Skipped]
     );
     model.ok(run, "b");
     assert_eq!(model.status(run), R::Succeeded);

@@ -64,7 +64,7 @@ async fn a_step_in_the_queue_shows_its_params_and_its_batch() {
             &client.job(batch).await.unwrap().unwrap(),
         ] {
             assert_eq!((step.batch, &step.args), (Some(batch), &json!("hello")));
-            assert_eq!((&*step.kind, step.status), ("act", JobStatus::Ready));
+            assert_eq!((&*step.job_type, step.status), ("act", JobStatus::Ready));
         }
         let plain = client.job(plain.id).await.unwrap().unwrap();
         assert_eq!((plain.batch, plain.args), (None, json!("plain")));

@@ -110,7 +110,7 @@ async fn a_chain_is_started_around_the_ids_of_others() {
         assert_eq!(name_of(db, &chained[1]).await, "third");
         assert_eq!(chained[1].wait().await.unwrap(), RunStatus::Succeeded);
         let edges: Vec<(i64, i64)> =
-            sqlx::query_as("select up, down from pipeline.chains order by up")
+            sqlx::query_as("select upstream, downstream from pipeline.chains order by upstream")
                 .fetch_all(db.pool())
                 .await
                 .unwrap();

@@ -174,7 +174,7 @@ async fn a_step_that_the_worker_cannot_perform_now_is_not_handed_over() {
         // every slot meanwhile.
         it.client.start(newer.unwrap()).await.unwrap();
         let delayed = it.client.start(delayed.unwrap()).await.unwrap();
-        assert_eq!(queued(db, &delayed).await.0, "later");
+        assert_eq!(queued(db, &delayed).await.0, "scheduled");
         let large = of("large", &"x".repeat(20_000));
         let large = it.client.start(large).await.unwrap();
         let mut tx = db.pool().begin().await.unwrap();

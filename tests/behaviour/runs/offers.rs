@@ -44,7 +44,7 @@ async fn the_most_specific_pattern_takes_a_queue_and_a_full_one_does_not_spill()
                 "select e.started is not null from pipeline.runs r
                  join pipeline.nodes n on n.graph = r.graph
                  cross join lateral pipeline.enqueue_steps_v1(
-                     array[row(r.id, n.no, null, null, null, n.job, n.queue, n.priority, n.attempts,
+                     array[row(r.id, n.no, null, null, null, n.job_type, n.queue, n.priority, n.max_attempts,
                                n.lease_ms, n.delay_ms, n.key, n.options, n.input)::pipeline.released_step],
                      1,
                      array(select row(o.pattern, o.free, o.floor)::pipeline.slot_offer

@@ -292,7 +292,7 @@ async fn a_queue_row_that_no_step_can_have_is_deleted_and_its_step_fails() {
             "it is failed",
         ),
         (
-            "update pipeline.jobs set kind = 'make' where id = pipeline.step_id($1, 1)",
+            "update pipeline.jobs set job_type = 'make' where id = pipeline.step_id($1, 1)",
             "its type is `make` and not `hold`",
         ),
         (
@@ -328,9 +328,9 @@ async fn a_queue_row_that_no_step_can_have_is_deleted_and_its_step_fails() {
 #[tokio::test]
 async fn counts_that_were_changed_are_set_right() {
     let spoils = [
-        "update pipeline.runs set live = live + 1 where id = $1",
-        "update pipeline.runs set live = live - 2 where id = $1",
-        "update pipeline.steps set waits = 7 where run = $1 and no = 2",
+        "update pipeline.runs set live_steps = live_steps + 1 where id = $1",
+        "update pipeline.runs set live_steps = live_steps - 2 where id = $1",
+        "update pipeline.steps set open_edges = 7 where run = $1 and no = 2",
     ];
     with_database(async |db| {
         for (at, spoil) in spoils.into_iter().enumerate() {

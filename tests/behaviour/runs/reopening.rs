@@ -100,7 +100,7 @@ async fn what_an_early_end_left_out_stays_left_out_when_the_run_is_reopened() {
         it.script.says("bad").await;
         super::support::eventually("the early end", async || {
             let steps = it.steps(&run).await;
-            steps.contains(&"early halted".to_owned()).then_some(())
+            steps.contains(&"early ended_run".to_owned()).then_some(())
         })
         .await;
         // `bad` is stopped by a cancel: a cancelled step runs again in the next round.

@@ -108,7 +108,7 @@ async fn a_step_that_is_tried_again_says_what_was_tried() {
         let a = eventually("it has failed once", async || {
             let state = run.state().await.unwrap();
             let a = state.step("a").unwrap().clone();
-            (a.in_queue == Some(JobStatus::Later)).then_some(a)
+            (a.in_queue == Some(JobStatus::Scheduled)).then_some(a)
         })
         .await;
         assert_eq!(
@@ -184,7 +184,7 @@ async fn a_step_that_failed_says_why_and_so_do_those_that_did_not_run() {
         assert_eq!(whys(&early).await, told);
         assert_eq!(
             early.attempts("a").await.unwrap()[0].outcome,
-            Outcome::Halted
+            Outcome::EndedRun
         );
 
         it.script.tell("a", What::Wait);

@@ -21,7 +21,7 @@ impl Model {
         if here.status == RunStatus::Running {
             match status {
                 StepStatus::Failed if strategy == Strategy::Halt => self.halt(run, key, out)?,
-                StepStatus::Halted => self.end_early(run, key, out)?,
+                StepStatus::EndedRun => self.end_early(run, key, out)?,
                 _ => {}
             }
         }
@@ -259,7 +259,9 @@ fn edge(run: &Run, link: &Link) -> Edge {
         };
     }
     match status {
-        StepStatus::Succeeded | StepStatus::Halted | StepStatus::SkippedByBranch => Edge::Satisfied,
+        StepStatus::Succeeded | StepStatus::EndedRun | StepStatus::SkippedByBranch => {
+            Edge::Satisfied
+        }
         StepStatus::Failed => match run.graph.nodes[link.from].strategy {
             Strategy::Ignore => Edge::Satisfied,
             Strategy::Halt | Strategy::Continue => Edge::Broken,

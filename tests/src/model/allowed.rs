@@ -99,7 +99,7 @@ impl View<'_> {
                 self.end.drain.is_some(),
                 "nobody cancelled the run (rule 18)",
             ),
-            StepStatus::Succeeded | StepStatus::Failed | StepStatus::Halted => self.started(no),
+            StepStatus::Succeeded | StepStatus::Failed | StepStatus::EndedRun => self.started(no),
         }
     }
 
@@ -199,7 +199,7 @@ impl View<'_> {
         let step = &self.spec.steps[no];
         (0..self.spec.steps.len()).any(|by| {
             let sweeps = match self.end.steps[by].status {
-                StepStatus::Halted => true,
+                StepStatus::EndedRun => true,
                 StepStatus::Failed => {
                     self.strategy(&self.spec.steps[by]) == Strategy::Halt && !self.exempt(step)
                 }

@@ -193,7 +193,7 @@ enum Verdict {
 
 /// What an attempt's outcome makes of its step: rules 14, 15, 18, 22 and §8.
 fn verdict(kind: &StepKind, outcome: &Outcome, draining: bool) -> Verdict {
-    use StepStatus::{Cancelled, Failed, Halted, Succeeded};
+    use StepStatus::{Cancelled, EndedRun, Failed, Succeeded};
     let end = |status, value| Verdict::End(status, value, None);
     match outcome {
         Outcome::Retry if !draining => Verdict::Again,
@@ -204,7 +204,7 @@ fn verdict(kind: &StepKind, outcome: &Outcome, draining: bool) -> Verdict {
         Outcome::Stopped if draining => end(Cancelled, None),
         Outcome::Stopped => end(Failed, None),
         // Rule 14. Also while draining: it is what the attempt did.
-        Outcome::Halt(value) => end(Halted, Some(Value::Of(*value))),
+        Outcome::Halt(value) => end(EndedRun, Some(Value::Of(*value))),
         // Reading: a run that is being cancelled gets no child; the step waits no more than others.
         Outcome::Child if draining => Verdict::End(Cancelled, None, Some(Why::Cancelled)),
         Outcome::Child => Verdict::Wait,

@@ -75,7 +75,7 @@ pub enum StepStatus {
     Succeeded,
     Failed,
     /// Its attempt called `cx.halt()` and succeeded.
-    Halted,
+    EndedRun,
     Skipped,
     SkippedByBranch,
     Cancelled,
@@ -89,7 +89,7 @@ impl StepStatus {
         Self::Waiting,
         Self::Succeeded,
         Self::Failed,
-        Self::Halted,
+        Self::EndedRun,
         Self::Skipped,
         Self::SkippedByBranch,
         Self::Cancelled,
@@ -108,9 +108,9 @@ impl StepStatus {
                 to,
                 Enqueued | Waiting | Skipped | SkippedByBranch | Succeeded | Failed | Cancelled
             ),
-            Enqueued => matches!(to, Waiting | Succeeded | Failed | Halted | Cancelled),
+            Enqueued => matches!(to, Waiting | Succeeded | Failed | EndedRun | Cancelled),
             Waiting => matches!(to, Succeeded | Failed | Skipped | Cancelled),
-            Succeeded | Failed | Halted | Skipped | SkippedByBranch | Cancelled => false,
+            Succeeded | Failed | EndedRun | Skipped | SkippedByBranch | Cancelled => false,
         }
     }
 
@@ -144,7 +144,7 @@ impl fmt::Display for StepStatus {
             Self::Waiting => "waiting",
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
-            Self::Halted => "halted",
+            Self::EndedRun => "ended_run",
             Self::Skipped => "skipped",
             Self::SkippedByBranch => "skipped_by_branch",
             Self::Cancelled => "cancelled",

@@ -135,7 +135,7 @@ impl Window {
     async fn ended(&self, pool: &PgPool, runs: &[i64], jobs: &[i64]) -> Result<(i64, i64)> {
         Ok(sqlx::query_as(
             "select (select count(*) from pipeline.jobs
-                     where kind = 'chaos.nap' and ended_at >= $1 and ended_at < $2 and id <> all ($4)),
+                     where job_type = 'chaos.nap' and ended_at >= $1 and ended_at < $2 and id <> all ($4)),
                     (select count(*) from pipeline.steps
                      where status in ('succeeded', 'failed') and ended_at >= $1 and ended_at < $2
                        and run <> all ($3))",

@@ -252,8 +252,8 @@ async fn late(pool: &PgPool, held: &Held, age: Duration) -> Result<Vec<String>> 
         "with recursive held (run) as (
              select unnest($1::bigint[])
              union
-             select case c.up when h.run then c.down else c.up end
-             from pipeline.chains c join held h on h.run in (c.up, c.down)
+             select case c.upstream when h.run then c.downstream else c.upstream end
+             from pipeline.chains c join held h on h.run in (c.upstream, c.downstream)
          )
          select 'runs', count(*) from pipeline.runs
          where ended_at is null and created_at < clock_timestamp() - $3 * interval '1 s'
@@ -261,7 +261,7 @@ async fn late(pool: &PgPool, held: &Held, age: Duration) -> Result<Vec<String>> 
          union all
          select 'plain jobs', count(*) from pipeline.jobs
          where ended_at is null and created_at < clock_timestamp() - $3 * interval '1 s'
-           and kind = 'chaos.nap' and id <> all ($2)",
+           and job_type = 'chaos.nap' and id <> all ($2)",
     )
     .bind(&held.runs)
     .bind(&held.jobs)

@@ -134,11 +134,11 @@ async fn check_ends(pool: &PgPool, links: &[Link]) -> Result<Vec<String>> {
 /// executed, and more than once only after a lost lease, the record says.
 async fn check_callbacks(pool: &PgPool, links: &[Link]) -> Result<Vec<String>> {
     let fired: Vec<(i64, i32, i32, i64)> =
-        sqlx::query_as("select run, round, pos, job from pipeline.fired")
+        sqlx::query_as("select run, round, position, job from pipeline.dispatched_callbacks")
             .fetch_all(pool)
             .await?;
     let enqueued: Vec<i64> =
-        sqlx::query_scalar("select id from pipeline.jobs where kind = 'chaos.told'")
+        sqlx::query_scalar("select id from pipeline.jobs where job_type = 'chaos.told'")
             .fetch_all(pool)
             .await?;
     let told: Vec<(i64, i64, i32, String)> =

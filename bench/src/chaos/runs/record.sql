@@ -16,7 +16,7 @@ tried as materialized (
     join pipeline.runs r on r.id = s.run
     join pipeline.nodes n on n.graph = r.graph and n.no = s.no
     union all
-    select f.job, format('callback %s of run %s', f.pos, f.run) from pipeline.fired f
+    select f.job, format('callback %s of run %s', f.position, f.run) from pipeline.dispatched_callbacks f
 ), problems (job, problem) as (
     select e.job, format('attempt %s was executed by token %s, which is not on record', e.attempt, e.token)
     from executed e
@@ -68,18 +68,18 @@ tried as materialized (
     from ends e group by e.token having count(*) > 1
 
     union all
-    select e.job, format('was executed before step %s ended', d.up)
+    select e.job, format('was executed before step %s ended', d.upstream)
     from executed e
     join pipeline.runs r on r.id = pipeline.run_of(e.job)
-    join pipeline.dependencies d on d.graph = r.graph and d.down = pipeline.no_of(e.job)
-    join pipeline.steps up on up.run = r.id and up.no = d.up
+    join pipeline.dependencies d on d.graph = r.graph and d.downstream = pipeline.no_of(e.job)
+    join pipeline.steps up on up.run = r.id and up.no = d.upstream
     where e.job % 2 = 0 and (up.ended_at is null or e.at < up.ended_at)
 
     union all
     select e.job, format('was executed before run %s ended, which its own comes after', up.id)
     from executed e
-    join pipeline.chains c on c.down = pipeline.run_of(e.job)
-    join pipeline.runs up on up.id = c.up
+    join pipeline.chains c on c.downstream = pipeline.run_of(e.job)
+    join pipeline.runs up on up.id = c.upstream
     where e.job % 2 = 0 and (up.ended_at is null or e.at < up.ended_at)
 
     union all

@@ -16,8 +16,8 @@ use super::table::string;
 #[derive(Debug, sqlx::FromRow)]
 struct RunRow {
     status: String,
-    halt: bool,
-    live: i32,
+    halt_triggered: bool,
+    live_steps: i32,
     events: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ struct StepRow {
 }
 
 const RUNS: &str = "
-    select r.status::text, r.halt, r.live,
+    select r.status::text, r.halt_triggered, r.live_steps,
            array(select coalesce(e.step || ' ', '') || e.status from pipeline.events e
                  where e.run = r.id order by e.no) as events
     from unnest($1::bigint[]) with ordinality as one (id, ord)
@@ -110,11 +110,11 @@ impl Game<'_> {
     fn run(&self, run: usize, row: &RunRow) -> Result<(), String> {
         let here = self.model.run(RunId(run));
         same("status", &row.status, &here.status.to_string())?;
-        same("halt", row.halt, here.halt_triggered)?;
+        same("halt_triggered", row.halt_triggered, here.halt_triggered)?;
         let live = here.steps.iter().filter(|step| !step.status.ended());
         same(
             "live steps",
-            usize::try_from(row.live).ok(),
+            usize::try_from(row.live_steps).ok(),
             Some(live.count()),
         )?;
         self.events(run, &row.events)

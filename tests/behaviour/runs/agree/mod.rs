@@ -102,7 +102,7 @@ async fn agree_outside(
             let played = block_in_place(|| {
                 Handle::current().block_on(async {
                     let clear = "truncate pipeline.jobs, pipeline.runs, pipeline.steps, \
-                                 pipeline.events, pipeline.chains, pipeline.fired, pipeline.requests";
+                                 pipeline.events, pipeline.chains, pipeline.dispatched_callbacks, pipeline.requests";
                     sqlx::raw_sql(clear).execute(db.pool()).await.unwrap();
                     table.play(&history).await
                 })

@@ -252,7 +252,7 @@ impl<'a> Outside<'a> {
     async fn compare(&self, story: &Story) -> Result<(), String> {
         let ids: Vec<i64> = story.runs.iter().map(Run::id).collect();
         let runs: Vec<(i64, String, i32, bool)> = sqlx::query_as(
-            "select id, status::text, round, halt from pipeline.runs where id = any ($1)",
+            "select id, status::text, round, halt_triggered from pipeline.runs where id = any ($1)",
         )
         .bind(&ids)
         .fetch_all(self.db.pool())
@@ -293,12 +293,13 @@ impl<'a> Outside<'a> {
                 ));
             }
         }
-        let fired: Vec<(i64, i32, i32)> =
-            sqlx::query_as("select run, round, pos from pipeline.fired where run = any ($1)")
-                .bind(&ids)
-                .fetch_all(self.db.pool())
-                .await
-                .map_err(string)?;
+        let fired: Vec<(i64, i32, i32)> = sqlx::query_as(
+            "select run, round, position from pipeline.dispatched_callbacks where run = any ($1)",
+        )
+        .bind(&ids)
+        .fetch_all(self.db.pool())
+        .await
+        .map_err(string)?;
         let fired: BTreeSet<(usize, u32, i32)> = fired
             .into_iter()
             .map(|(run, round, pos)| (place(run), round.cast_unsigned(), pos))
