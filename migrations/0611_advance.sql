@@ -79,6 +79,7 @@ create type pipeline.ended_run as (
 --   p_runs: the runs of p_ends, each once
 --   p_offers, p_kinds: the free slots of the worker, and the job types that it knows
 --   p_input_limit, p_input_total: see load_inputs_v1
+--   p_asynchronous_commit: if no run ends, commit without waiting until the WAL is on disk
 --   stale, held, failed: see end_jobs_v1
 --   held_runs: runs that another transaction holds, or whose request has its turn: their ends changed no row
 --   queues: the queues that received jobs
@@ -87,6 +88,7 @@ create type pipeline.ended_run as (
 create function pipeline.advance_v1(
     p_runs bigint[], p_ends pipeline.attempt_end[], p_worker bigint, p_offers pipeline.slot_offer[],
     p_job_types text[], p_unknown_ms bigint, p_input_limit bigint, p_input_total bigint,
+    p_asynchronous_commit boolean,
     out stale integer[], out held integer[], out held_runs bigint[], out failed pipeline.failed_job[],
     out queues text[], out started pipeline.started_step[], out ended_runs pipeline.ended_run[]
 )
@@ -145,5 +147,8 @@ begin
         v_others := pipeline.load_started_inputs_v1(started, p_input_limit, p_input_total);
         started := v_others.started;
         queues := queues || v_others.queues;
+    end if;
+    if p_asynchronous_commit and ended_runs is null then
+        perform set_config('synchronous_commit', 'off', true);
     end if;
 end $$;

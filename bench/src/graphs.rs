@@ -19,6 +19,7 @@ pub(crate) fn graph(
         tags: Vec::new(),
         strategy: Strategy::Halt,
         deadline_ms: None,
+        asynchronous_commit: false,
         steps: (0..size).map(|n| step(n, job, takes, &before(n))).collect(),
         callbacks: Vec::new(),
         output: Vec::new(),

@@ -51,9 +51,19 @@ pub(crate) struct Overrides {
     pub(crate) timeout_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) version: Option<u32>,
+    /// Whether the end of an attempt may be lost if the database server crashes.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub(crate) asynchronous_commit: bool,
 }
 
 impl Overrides {
+    /// Decodes the options that are stored with a job; the default where they cannot be decoded.
+    pub(crate) fn decode(options: Option<&str>) -> Self {
+        options
+            .and_then(|json| serde_json::from_str(json).ok())
+            .unwrap_or_default()
+    }
+
     pub(crate) fn json(&self) -> Option<String> {
         (*self != Self::default())
             .then(|| serde_json::to_string(self).ok())

@@ -71,11 +71,7 @@ impl Registry {
     /// backoff, which the job's own options override. Options that cannot be decoded fail the job when it is
     /// performed, like its arguments.
     pub(crate) fn resolve(&self, job: &Claimed) -> Resolved {
-        let overrides: Overrides = job
-            .options
-            .as_deref()
-            .and_then(|json| serde_json::from_str(json).ok())
-            .unwrap_or_default();
+        let overrides = Overrides::decode(job.options.as_deref());
         let known = self.get(&job.kind);
         let declared = known.map(|known| &known.options);
         Resolved {
@@ -89,6 +85,7 @@ impl Registry {
                 .backoff
                 .or_else(|| declared.map(|options| options.backoff))
                 .unwrap_or_default(),
+            asynchronous_commit: overrides.asynchronous_commit,
         }
     }
 

@@ -51,6 +51,10 @@ pub struct AttemptEnd {
     pub(crate) ran: Option<Duration>,
     /// Whether the job called `cx.halt()` in this attempt.
     pub(crate) halts: bool,
+    /// Whether this end may be lost if the database server crashes: see [`EndSettings`].
+    ///
+    /// [`EndSettings`]: crate::seams::EndSettings
+    pub(crate) asynchronous_commit: bool,
     /// Whether this end was sent before, in a transaction whose answer was lost.
     pub(crate) sent_before: bool,
     /// The number of consecutive transactions with this end that failed while the database answered.
@@ -77,6 +81,7 @@ impl AttemptEnd {
             output: None,
             ran: None,
             halts: false,
+            asynchronous_commit: false,
             sent_before: false,
             failures: 0,
             isolation_limit: None,

@@ -36,6 +36,8 @@ pub(crate) struct Resolved {
     pub(crate) is_known: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) backoff: Backoff,
+    /// Whether the end of the attempt may be lost if the database server crashes.
+    pub(crate) asynchronous_commit: bool,
 }
 
 /// The right to end an attempt, with the slot it occupies. Dropped unused, it hands the job back.
@@ -43,6 +45,7 @@ pub(crate) struct Claim {
     ledger: Arc<Ledger>,
     token: i64,
     slot: Option<OwnedSemaphorePermit>,
+    asynchronous_commit: bool,
     ended: bool,
 }
 
@@ -51,7 +54,10 @@ impl Claim {
         self.ended = true;
         // First: the ledger wakes the committer, which looks for free slots.
         self.slot.take();
-        self.ledger.end(self.token, fill);
+        self.ledger.end(self.token, |end| {
+            end.asynchronous_commit = self.asynchronous_commit;
+            fill(end)
+        });
     }
 }
 
@@ -86,6 +92,7 @@ impl Envelope {
             ledger: Arc::clone(ledger),
             token: job.token,
             slot,
+            asynchronous_commit: resolved.asynchronous_commit,
             ended: false,
         };
         Some(Self::assemble(job, resolved, control, Some(claim)))

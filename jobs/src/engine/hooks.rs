@@ -50,6 +50,9 @@ pub struct EndSettings {
     pub keep_succeeded: bool,
     /// The time in milliseconds after which a job fails whose type no worker knows.
     pub unknown_ms: i64,
+    /// Whether the transaction may commit without waiting until its WAL is on disk: it does nothing else, and
+    /// all of its ends belong to jobs that allow it.
+    pub asynchronous_commit: bool,
 }
 
 /// The result of ending attempts. Positions are those in the list of ends.

@@ -15,6 +15,7 @@ use super::slots::Reserved;
 use super::takeover::Takeovers;
 use super::transaction::{self, Failure, Parts, Request};
 use crate::attempt::{AttemptEnd, Claimed, EndKind};
+use crate::enqueue::Overrides;
 use crate::{Error, Result};
 
 /// A worker that does nothing by itself.
@@ -81,6 +82,7 @@ impl ManualEngine {
         let raw = |json: &String| RawValue::from_string(json.clone()).ok().map(Arc::from);
         let mut end = AttemptEnd::of_claim(job);
         end.ran = Some(Duration::from_millis(1));
+        end.asynchronous_commit = Overrides::decode(job.options.as_deref()).asynchronous_commit;
         match outcome {
             Outcome::Success(json) => end.output = raw(json),
             Outcome::Halt(json) => {

@@ -239,9 +239,11 @@ async fn end(
     shares: &[Share],
     done: &mut Committed,
 ) -> Result<(), Failure> {
+    let claims = request.reserved.iter().any(|reserved| reserved.claims);
     let settings = EndSettings {
         keep_succeeded: parts.config.keep_succeeded,
         unknown_ms: limits::millis(parts.config.unknown_after),
+        asynchronous_commit: !claims && request.ends.iter().all(|end| end.asynchronous_commit),
     };
     let offer = offer(parts, request.reserved);
     for share in shares {

@@ -147,7 +147,7 @@ fn offer(hand_over: &mut HandOver, group: &Group<'_>, step: &mut StepRow<'_>) ->
     job.attempts = i16::try_from(options.attempts).unwrap_or(i16::MAX);
     job.lease_ms = i32::try_from(options.lease_ms).unwrap_or(i32::MAX);
     job.args = params.to_owned();
-    job.options = options_json(node);
+    job.options = options_json(group.graph, node);
     job.input = input(node);
     job.of_run = Some(OfRun {
         run: step.run,

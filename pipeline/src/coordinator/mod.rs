@@ -112,6 +112,7 @@ impl EndHook for Coordinator {
                 settings.unknown_ms,
                 self.limits.step,
                 self.limits.together,
+                settings.asynchronous_commit,
             )
             .fetch_one(&mut *connection)
             .await?;

@@ -40,6 +40,9 @@ struct OptionsRow {
     /// the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<u32>,
+    /// See [`Plan::asynchronous_commit`](crate::Plan::asynchronous_commit).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    asynchronous_commit: bool,
 }
 
 impl OptionsRow {
@@ -48,6 +51,7 @@ impl OptionsRow {
             backoff: options.backoff,
             timeout_ms: options.timeout_ms,
             version: version.filter(|version| *version > 1),
+            asynchronous_commit: false,
         }
     }
 }
@@ -174,9 +178,16 @@ fn json(rows: &impl Serialize) -> String {
 }
 
 /// Returns the options of a step's job, in the format that workers read from the queue.
-pub(crate) fn options_json(node: Node<'_>) -> Option<String> {
+pub(crate) fn options_json(graph: &Graph, node: Node<'_>) -> Option<String> {
+    Some(json(&step_options(graph, node)?))
+}
+
+fn step_options(graph: &Graph, node: Node<'_>) -> Option<OptionsRow> {
     let version = node.job().map(|(_, version)| version);
-    Some(json(&OptionsRow::of(node.options()?, version)))
+    Some(OptionsRow {
+        asynchronous_commit: graph.spec().asynchronous_commit,
+        ..OptionsRow::of(node.options()?, version)
+    })
 }
 
 fn row<'g>(graph: &'g Graph, node: Node<'g>) -> NodeRow<'g> {
@@ -221,7 +232,7 @@ fn row<'g>(graph: &'g Graph, node: Node<'g>) -> NodeRow<'g> {
         key: node.key(),
         job_type,
         queue: options.map(|options| options.queue.as_str()),
-        options: options.map(|options| OptionsRow::of(options, version)),
+        options: step_options(graph, node),
         input: node.step().input.as_ref(),
         arms,
         returns,

@@ -90,6 +90,7 @@ impl Plan {
                 tags: Vec::new(),
                 strategy: crate::graph::spec::Strategy::Halt,
                 deadline_ms: None,
+                asynchronous_commit: false,
                 steps: Vec::new(),
                 callbacks: Vec::new(),
                 output: Vec::new(),
@@ -200,6 +201,17 @@ impl Plan {
     /// How long a run may take.
     pub fn deadline(&self, limit: Duration) {
         self.0.lock().spec.deadline_ms = Some(millis(limit));
+    }
+
+    /// Lets advances in which no run ends commit without waiting until the database has them on disk
+    /// (Postgres: `synchronous_commit = off`), which makes short steps faster.
+    ///
+    /// If the database *server* crashes, the last such advances, usually those of less than a second, may be
+    /// lost. Their steps then run again, also steps whose downstream steps had already begun. Nothing else is
+    /// lost: the end of a run is always on disk before anybody is told of it, and a crash of a *worker* loses no
+    /// more than without this setting.
+    pub fn asynchronous_commit(&self) {
+        self.0.lock().spec.asynchronous_commit = true;
     }
 
     /// What people call it.

@@ -80,6 +80,7 @@ fn pipeline(graph: &Graph, ink: &mut Ink) {
     let GraphSpec {
         name,
         deadline_ms,
+        asynchronous_commit,
         callbacks,
         output: _,       // by number, below
         output_shape: _, // resolved
@@ -91,6 +92,7 @@ fn pipeline(graph: &Graph, ink: &mut Ink) {
     } = graph.spec();
     ink.text(name);
     ink.maybe(*deadline_ms);
+    ink.number(u64::from(*asynchronous_commit));
     ink.number(callbacks.len() as u64);
     for callback in callbacks {
         self::callback(callback, ink);

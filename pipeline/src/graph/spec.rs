@@ -28,6 +28,9 @@ pub struct GraphSpec {
     /// How long a run may take, from its start, in each round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
+    /// Whether an advance in which no run ends may be lost if the database server crashes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asynchronous_commit: bool,
     /// The nodes, in the order they were declared.
     pub steps: Vec<StepSpec>,
     /// Jobs that a run fires when it ends.

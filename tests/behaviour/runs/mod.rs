@@ -2,6 +2,7 @@
 
 mod agree;
 mod answers;
+mod asynchronous_commit;
 mod batches;
 mod bytes;
 mod control;

@@ -29,6 +29,7 @@ pub fn under(strategy: Strategy, steps: impl IntoIterator<Item = Node>) -> Graph
         tags: Vec::new(),
         strategy,
         deadline_ms: None,
+        asynchronous_commit: false,
         steps: steps.into_iter().map(|node| node.0).collect(),
         callbacks: callbacks(),
         output: Vec::new(),

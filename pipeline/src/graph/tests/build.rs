@@ -11,6 +11,7 @@ pub(super) fn graph(steps: impl IntoIterator<Item = StepSpec>) -> GraphSpec {
         tags: Vec::new(),
         strategy: Strategy::Halt,
         deadline_ms: None,
+        asynchronous_commit: false,
         steps: steps.into_iter().collect(),
         callbacks: Vec::new(),
         output: Vec::new(),
