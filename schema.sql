@@ -249,7 +249,7 @@ begin
     ended_runs := v_finished.ended_runs;
 end $$;
 
-CREATE FUNCTION pipeline.advance_v1(p_runs bigint[], p_ends pipeline.attempt_end[], p_worker bigint, p_offers pipeline.slot_offer[], p_job_types text[], p_unknown_ms bigint, p_input_limit bigint, p_input_total bigint, OUT stale integer[], OUT held integer[], OUT held_runs bigint[], OUT failed pipeline.failed_job[], OUT queues text[], OUT started pipeline.started_step[], OUT ended_runs pipeline.ended_run[]) RETURNS record
+CREATE FUNCTION pipeline.advance_v1(p_runs bigint[], p_ends pipeline.attempt_end[], p_worker bigint, p_offers pipeline.slot_offer[], p_job_types text[], p_unknown_ms bigint, p_input_limit bigint, p_input_total bigint, p_asynchronous_commit boolean, OUT stale integer[], OUT held integer[], OUT held_runs bigint[], OUT failed pipeline.failed_job[], OUT queues text[], OUT started pipeline.started_step[], OUT ended_runs pipeline.ended_run[]) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -313,6 +313,9 @@ begin
         v_others := pipeline.load_started_inputs_v1(started, p_input_limit, p_input_total);
         started := v_others.started;
         queues := queues || v_others.queues;
+    end if;
+    if p_asynchronous_commit and ended_runs is null then
+        perform set_config('synchronous_commit', 'off', true);
     end if;
 end $$;
 

@@ -26,6 +26,7 @@ mod races;
 mod reconcile;
 mod reopening;
 mod requests;
+mod server_crash;
 mod shapes;
 mod start;
 mod state;
