@@ -1474,7 +1474,8 @@ begin
         error_class := 'WorkerDied';
         error_message := format(
             'the worker that ran attempt %s (worker %s) did not renew its lease: it died, could not '
-            'reach the database, or stopped while its end could not be written; see its log', v_job.attempt, v_job.worker
+            'reach the database, or stopped while its end could not be written; see its log',
+            v_job.attempt, v_job.worker
         );
         status := case when v_job.attempt < v_job.max_attempts then 'ready' else 'failed' end;
     end if;
@@ -2281,7 +2282,8 @@ begin
             when 'undecided' then
                 v_message := format('all that step `%s` comes after has ended, and it was never decided: %s, '
                                  'so somebody changed its row or one before it; reopen the run '
-                                 '(`run.reopen()`), and leave the rows of its steps alone', v_found.key, v_found.detail);
+                                 '(`run.reopen()`), and leave the rows of its steps alone',
+                                 v_found.key, v_found.detail);
                 v_class := 'StepUndecided';
                 update pipeline.steps s set status = 'enqueued', enqueued_at = v_now
                 where s.run = p_run and s.no = v_found.no;
@@ -2369,8 +2371,8 @@ declare
     v_now timestamptz := pipeline.now();
 begin
     update pipeline.steps s
-    set status = 'pending', open_edges = n.in_edges, is_broken = false, is_not_taken = false, reason = null, cause = null,
-        enqueued_at = null, ended_at = null, error_class = null, error_message = null, token = null,
+    set status = 'pending', open_edges = n.in_edges, is_broken = false, is_not_taken = false,
+        reason = null, cause = null, enqueued_at = null, ended_at = null, error_class = null, error_message = null, token = null,
         attempt = 0, ran_ms = null, arm = null, output = null, output_bytes = null
     from unnest(p_runs) as e (run)
     join pipeline.runs r on r.id = e.run
@@ -3084,8 +3086,10 @@ begin
         job_type text, queue text, options jsonb, input json, arms text[], returns integer[]
     )
     left join (
-        select e.upstream, array_agg(row(e.downstream, e.takes)::pipeline.out_edge order by e.downstream, e.position) as out_edges
-        from json_to_recordset(p_edges) as e (upstream integer, downstream integer, position integer, takes pipeline.takes)
+        select e.upstream,
+               array_agg(row(e.downstream, e.takes)::pipeline.out_edge order by e.downstream, e.position) as out_edges
+        from json_to_recordset(p_edges)
+             as e (upstream integer, downstream integer, position integer, takes pipeline.takes)
         group by e.upstream
     ) as o on o.upstream = n.no;
     insert into pipeline.dependencies (graph, upstream, downstream, position, takes)

@@ -58,7 +58,8 @@ begin
         error_class := 'WorkerDied';
         error_message := format(
             'the worker that ran attempt %s (worker %s) did not renew its lease: it died, could not '
-            'reach the database, or stopped while its end could not be written; see its log', v_job.attempt, v_job.worker
+            'reach the database, or stopped while its end could not be written; see its log',
+            v_job.attempt, v_job.worker
         );
         status := case when v_job.attempt < v_job.max_attempts then 'ready' else 'failed' end;
     end if;

@@ -39,8 +39,10 @@ begin
         job_type text, queue text, options jsonb, input json, arms text[], returns integer[]
     )
     left join (
-        select e.upstream, array_agg(row(e.downstream, e.takes)::pipeline.out_edge order by e.downstream, e.position) as out_edges
-        from json_to_recordset(p_edges) as e (upstream integer, downstream integer, position integer, takes pipeline.takes)
+        select e.upstream,
+               array_agg(row(e.downstream, e.takes)::pipeline.out_edge order by e.downstream, e.position) as out_edges
+        from json_to_recordset(p_edges)
+             as e (upstream integer, downstream integer, position integer, takes pipeline.takes)
         group by e.upstream
     ) as o on o.upstream = n.no;
     insert into pipeline.dependencies (graph, upstream, downstream, position, takes)

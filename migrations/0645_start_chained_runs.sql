@@ -1,5 +1,6 @@
 -- Begins a round of runs that can begin: starts the steps without upstream steps, and decides the steps downstream
--- of steps that ended in an earlier round. The caller has locked the runs; p_is_chain_locked is passed to finish_advance_v1.
+-- of steps that ended in an earlier round. The caller has locked the runs;
+-- p_is_chain_locked is passed to finish_advance_v1.
 create function pipeline.start_chained_runs_v1(
     p_runs bigint[], p_is_chain_locked boolean default false,
     out queues text[], out ended_runs pipeline.ended_run[]

@@ -5,8 +5,8 @@ declare
     v_now timestamptz := pipeline.now();
 begin
     update pipeline.steps s
-    set status = 'pending', open_edges = n.in_edges, is_broken = false, is_not_taken = false, reason = null, cause = null,
-        enqueued_at = null, ended_at = null, error_class = null, error_message = null, token = null,
+    set status = 'pending', open_edges = n.in_edges, is_broken = false, is_not_taken = false,
+        reason = null, cause = null, enqueued_at = null, ended_at = null, error_class = null, error_message = null, token = null,
         attempt = 0, ran_ms = null, arm = null, output = null, output_bytes = null
     from unnest(p_runs) as e (run)
     join pipeline.runs r on r.id = e.run

@@ -45,7 +45,8 @@ begin
             when 'undecided' then
                 v_message := format('all that step `%s` comes after has ended, and it was never decided: %s, '
                                  'so somebody changed its row or one before it; reopen the run '
-                                 '(`run.reopen()`), and leave the rows of its steps alone', v_found.key, v_found.detail);
+                                 '(`run.reopen()`), and leave the rows of its steps alone',
+                                 v_found.key, v_found.detail);
                 v_class := 'StepUndecided';
                 update pipeline.steps s set status = 'enqueued', enqueued_at = v_now
                 where s.run = p_run and s.no = v_found.no;
