@@ -1,5 +1,6 @@
 //! Runs: started, moved on, ended.
 
+mod advance;
 mod agree;
 mod answers;
 mod asynchronous_commit;
