@@ -367,7 +367,7 @@ CREATE FUNCTION pipeline.checked_callbacks(p_callbacks json) RETURNS json
     select case when p_callbacks is null or jsonb_typeof(p_callbacks::jsonb) is not null then p_callbacks end
 $$;
 
-CREATE FUNCTION pipeline.claim_jobs_v1(p_worker bigint, p_token bigint, p_patterns text[], p_limits integer[], p_bytes bigint, p_job_types text[], p_steps boolean, p_lines integer[], p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamp with time zone[], p_ids bigint[], p_to_ranks integer[]) RETURNS TABLE(line integer, id bigint, token bigint, queue text, job_type text, attempt smallint, max_attempts smallint, priority smallint, run_at timestamp with time zone, waited_ms bigint, lease_ms integer, batch bigint, args text, input text, options text, claimed_at timestamp with time zone, bytes integer, range integer, step integer, after_queue text, after_rank integer, rank integer, visited bigint)
+CREATE FUNCTION pipeline.claim_jobs_v1(p_worker bigint, p_token bigint, p_patterns text[], p_limits integer[], p_bytes bigint, p_job_types text[], p_steps boolean, p_lines integer[], p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamp with time zone[], p_ids bigint[], p_to_ranks integer[]) RETURNS TABLE(line integer, id bigint, token bigint, queue text, job_type text, attempt smallint, max_attempts smallint, priority smallint, run_at timestamp with time zone, waited_ms bigint, lease_ms integer, batch bigint, args text, input text, options text, claimed_at timestamp with time zone, bytes integer, range integer, step integer, after_queue text, after_rank integer, rank integer, visited bigint, held bigint)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -474,19 +474,32 @@ begin
         returning i, j.id, j.token, j.queue, j.job_type, j.attempt, j.max_attempts, j.priority,
                   j.run_at, (extract(epoch from v_now - j.run_at) * 1000)::bigint, j.lease_ms,
                   j.batch, j.args::text, j.input::text, j.options::text, v_now, j.bytes,
-                  null::integer, null::integer, null::text, null::integer, null::integer, null::bigint;
+                  null::integer, null::integer, null::text, null::integer, null::integer, null::bigint,
+                  null::bigint;
         get diagnostics v_got = row_count;
         v_taken := v_taken + v_got;
     end loop;
 
-    if pipeline.visited_entries_v1() - v_before - v_taken >= c_many then
+    v_before := pipeline.visited_entries_v1() - v_before - v_taken;
+    if v_before >= c_many then
         return query
         select 0, h.id, null::bigint, h.queue, null::text, null::smallint, null::smallint,
                null::smallint, h.run_at, null::bigint, null::integer, null::bigint, null::text,
                null::text, null::text, v_now, null::integer, h.range, h.step, h.after_queue,
-               h.after_rank, h.rank, h.visited
+               h.after_rank, h.rank, h.visited, null::bigint
         from pipeline.queue_heads_v1(p_queues, p_to_queues, p_ranks, p_times, p_ids, p_to_ranks) as h
         where p_lines[h.range] is not null and h.visited >= c_many;
+        get diagnostics v_got = row_count;
+        if v_got = 0 and v_taken > 0 then
+            -- The dead entries lie behind ready rows that other transactions have locked.
+            return query
+            select 0, f.id, null::bigint, f.queue, null::text, null::smallint, null::smallint,
+                   null::smallint, f.run_at, null::bigint, null::integer, null::bigint, null::text,
+                   null::text, null::text, v_now, null::integer, f.range, 1, null::text,
+                   null::integer, f.rank, v_before, f.held
+            from pipeline.held_heads_v1(p_token, v_now, p_queues, p_to_queues, p_ranks, p_times, p_ids,
+                                        p_to_ranks) as f;
+        end if;
     end if;
 end $$;
 
@@ -1322,6 +1335,45 @@ begin
     select coalesce(array_agg(distinct queue), '{}') into v_queues from callbacks;
     return v_queues;
 end $$;
+
+CREATE FUNCTION pipeline.held_heads_v1(p_token bigint, p_claimed_at timestamp with time zone, p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamp with time zone[], p_ids bigint[], p_to_ranks integer[]) RETURNS TABLE(range integer, queue text, rank integer, run_at timestamp with time zone, id bigint, held bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    select r.ord::integer, taken.queue, taken.rank, taken.run_at, taken.id, head.id
+    from (
+        select distinct on (j.queue, j.priority)
+               j.queue, - j.priority::integer as rank, j.run_at, j.id
+        from pipeline.jobs j
+        where j.status = 'running' and j.claimed_at = p_claimed_at and j.token = p_token # j.id
+        order by j.queue, j.priority, j.run_at, j.id
+    ) as taken
+    cross join lateral (
+        select r.* from unnest(p_queues, p_to_queues, p_ranks, p_times, p_ids, p_to_ranks)
+             with ordinality as r (queue, to_queue, rank, run_at, id, to_rank, ord)
+        where r.to_queue is null and r.queue = taken.queue and taken.rank < r.to_rank
+          and (r.rank, r.run_at, r.id) <= (taken.rank, taken.run_at, taken.id)
+           or r.queue collate "C" <= taken.queue and taken.queue < r.to_queue collate "C"
+        order by r.ord desc limit 1
+    ) as r
+    cross join lateral (
+        (
+            select j.id from pipeline.jobs j
+            where r.to_queue is null and j.status = 'ready' and j.queue = taken.queue collate "C"
+              and - j.priority::integer = taken.rank
+              and (- j.priority::integer, j.run_at, j.id) >= (r.rank, r.run_at, r.id)
+              and j.run_at <= taken.run_at and (j.run_at, j.id) < (taken.run_at, taken.id)
+            order by j.queue, - j.priority::integer, j.run_at, j.id
+            limit 1
+        ) union all (
+            select j.id from pipeline.jobs j
+            where r.to_queue is not null and j.status = 'ready' and j.queue = taken.queue collate "C"
+              and - j.priority::integer = taken.rank
+              and j.run_at <= taken.run_at and (j.run_at, j.id) < (taken.run_at, taken.id)
+            order by j.queue, - j.priority::integer, j.run_at, j.id
+            limit 1
+        )
+    ) as head
+$$;
 
 CREATE FUNCTION pipeline.held_runs_v1(p_runs bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -3159,7 +3211,7 @@ CREATE FUNCTION pipeline.tick_v1(p_worker bigint, p_steps boolean, p_due_from ti
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 declare
-    -- The maximum number of jobs that one call moves.
+    -- The maximum number of jobs that one call moves, and of expired leases that it reports.
     c_page constant integer := 5000;
     -- The next scan starts at least this far back, because a transaction commits later than it enqueues or
     -- claims. Rows that are committed even later, or after the clock was set back, are found when the caller
@@ -3207,7 +3259,12 @@ begin
         where j.status = 'running' and j.claimed_at < v_claimed_from
     ), lost as (
         select l.*, step.run, step.key
-        from (select l.* from looked_at l where l.lease_until < now limit 500) as l
+        from (select l.* from looked_at l where l.lease_until < now limit c_page) as l
+        -- While another transaction holds the row, its worker cannot renew the lease.
+        cross join lateral (
+            select j.id from pipeline.jobs j where j.id = l.id and j.token = l.token
+            for no key update skip locked
+        ) as free
         left join lateral (
             select r.id as run, n.key from pipeline.runs r
             join pipeline.nodes n on n.graph = r.graph and n.no = pipeline.no_of(l.id)

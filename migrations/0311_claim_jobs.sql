@@ -7,10 +7,10 @@
 --            the token, even after a crash or on a restored server
 --   p_bytes: the limit for the sum of the large args of one line; the first large job is always claimed, and
 --            large jobs beyond the limit stay ready
---   p_kinds: if not null, only jobs whose type matches one of these LIKE patterns are claimed
+--   p_job_types: if not null, only jobs whose type matches one of these LIKE patterns are claimed
 --   p_steps: if false, no steps of runs (even ids) are claimed: this worker could not advance their runs
--- Rows with line 0 are not jobs: they are positions of ready rows behind many dead entries, at which the
--- caller's next scan starts.
+-- Rows with line 0 are not jobs: they are positions behind many dead entries, at which the caller's next scan
+-- starts. If `held` is set, this ready row lies before the position, and another transaction had locked it.
 create function pipeline.claim_jobs_v1(
     p_worker bigint, p_token bigint, p_patterns text[], p_limits integer[], p_bytes bigint,
     p_job_types text[], p_steps boolean,
@@ -20,7 +20,8 @@ create function pipeline.claim_jobs_v1(
     line integer, id bigint, token bigint, queue text, job_type text, attempt smallint,
     max_attempts smallint, priority smallint, run_at timestamptz, waited_ms bigint, lease_ms integer,
     batch bigint, args text, input text, options text, claimed_at timestamptz, bytes integer,
-    range integer, step integer, after_queue text, after_rank integer, rank integer, visited bigint
+    range integer, step integer, after_queue text, after_rank integer, rank integer, visited bigint,
+    held bigint
 )
 language plpgsql as $$
 #variable_conflict use_column
@@ -119,18 +120,31 @@ begin
         returning i, j.id, j.token, j.queue, j.job_type, j.attempt, j.max_attempts, j.priority,
                   j.run_at, (extract(epoch from v_now - j.run_at) * 1000)::bigint, j.lease_ms,
                   j.batch, j.args::text, j.input::text, j.options::text, v_now, j.bytes,
-                  null::integer, null::integer, null::text, null::integer, null::integer, null::bigint;
+                  null::integer, null::integer, null::text, null::integer, null::integer, null::bigint,
+                  null::bigint;
         get diagnostics v_got = row_count;
         v_taken := v_taken + v_got;
     end loop;
 
-    if pipeline.visited_entries_v1() - v_before - v_taken >= c_many then
+    v_before := pipeline.visited_entries_v1() - v_before - v_taken;
+    if v_before >= c_many then
         return query
         select 0, h.id, null::bigint, h.queue, null::text, null::smallint, null::smallint,
                null::smallint, h.run_at, null::bigint, null::integer, null::bigint, null::text,
                null::text, null::text, v_now, null::integer, h.range, h.step, h.after_queue,
-               h.after_rank, h.rank, h.visited
+               h.after_rank, h.rank, h.visited, null::bigint
         from pipeline.queue_heads_v1(p_queues, p_to_queues, p_ranks, p_times, p_ids, p_to_ranks) as h
         where p_lines[h.range] is not null and h.visited >= c_many;
+        get diagnostics v_got = row_count;
+        if v_got = 0 and v_taken > 0 then
+            -- The dead entries lie behind ready rows that other transactions have locked.
+            return query
+            select 0, f.id, null::bigint, f.queue, null::text, null::smallint, null::smallint,
+                   null::smallint, f.run_at, null::bigint, null::integer, null::bigint, null::text,
+                   null::text, null::text, v_now, null::integer, f.range, 1, null::text,
+                   null::integer, f.rank, v_before, f.held
+            from pipeline.held_heads_v1(p_token, v_now, p_queues, p_to_queues, p_ranks, p_times, p_ids,
+                                        p_to_ranks) as f;
+        end if;
     end if;
 end $$;

@@ -1,5 +1,5 @@
--- Moves due jobs to `ready`, and reports expired leases. The caller says where the scans start, so that they
--- do not step over dead index entries again; null scans everything.
+-- Moves due jobs to `ready`, and reports expired leases of rows that no other transaction holds. The caller says
+-- where the scans start, so that they do not step over dead index entries again; null scans everything.
 --   p_due_from, due_from: the `run_at` at which the scan for due jobs starts; earlier ticks scanned before it
 --   p_claimed_from, claimed_from: the claim time at which the scan for leases starts; of older attempts, only
 --                                 those in p_leased are read: they ran at the last tick, and their leases
@@ -23,7 +23,7 @@ create function pipeline.tick_v1(
 )
 language plpgsql as $$
 declare
-    -- The maximum number of jobs that one call moves.
+    -- The maximum number of jobs that one call moves, and of expired leases that it reports.
     c_page constant integer := 5000;
     -- The next scan starts at least this far back, because a transaction commits later than it enqueues or
     -- claims. Rows that are committed even later, or after the clock was set back, are found when the caller
@@ -71,7 +71,12 @@ begin
         where j.status = 'running' and j.claimed_at < v_claimed_from
     ), lost as (
         select l.*, step.run, step.key
-        from (select l.* from looked_at l where l.lease_until < now limit 500) as l
+        from (select l.* from looked_at l where l.lease_until < now limit c_page) as l
+        -- While another transaction holds the row, its worker cannot renew the lease.
+        cross join lateral (
+            select j.id from pipeline.jobs j where j.id = l.id and j.token = l.token
+            for no key update skip locked
+        ) as free
         left join lateral (
             select r.id as run, n.key from pipeline.runs r
             join pipeline.nodes n on n.graph = r.graph and n.no = pipeline.no_of(l.id)

@@ -77,7 +77,7 @@ create type pipeline.ended_run as (
 -- its own snapshot, so that it reads what the last holder of a run has committed.
 --
 --   p_runs: the runs of p_ends, each once
---   p_offers, p_kinds: the free slots of the worker, and the job types that it knows
+--   p_offers, p_job_types: the free slots of the worker, and the job types that it knows
 --   p_input_limit, p_input_total: see load_inputs_v1
 --   p_asynchronous_commit: if no run ends, commit without waiting until the WAL is on disk
 --   stale, held, failed: see end_jobs_v1

@@ -1,5 +1,7 @@
 //! A server, worker processes on it, and what can be done to them.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,9 @@ const CONNECTIONS: u32 = 8;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a worker process may take to stop when nothing is in its way.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// The environment variable that names a folder for the log messages of the workers: a file for each process,
+/// by its number. Without it, workers log nothing.
+pub(super) const MESSAGES: &str = "PIPELINE_CHAOS_MESSAGES";
 const ENDS: &str = include_str!("ends.sql");
 
 pub(super) struct Crew {
@@ -186,8 +191,12 @@ impl Crew {
             ..ChildArguments::new("chaos", self.system, self.server.url(DATABASE))
         };
         self.started += 1;
-        Ok(child
-            .command()?
+        let mut command = child.command()?;
+        if let Some(folder) = std::env::var_os(MESSAGES) {
+            let file = format!("worker-{:02}.txt", self.started);
+            command.stderr(File::create(PathBuf::from(folder).join(file))?);
+        }
+        Ok(command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()?)

@@ -101,6 +101,13 @@ pub(crate) async fn run(chaos: Chaos) -> Result<()> {
 
 /// In the child: one worker.
 pub(crate) async fn work(child: &ChildArguments) -> Result<()> {
+    if std::env::var_os(crew::MESSAGES).is_some() {
+        tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(tracing::Level::INFO)
+            .with_writer(std::io::stderr)
+            .init();
+    }
     match child.system.as_str() {
         worker::JOBS => worker::work(child).await,
         runs::RUNS => runs::work(child).await,

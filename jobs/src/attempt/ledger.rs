@@ -303,6 +303,8 @@ impl Ledger {
             self.isolated.notify_one();
         }
         if only_if_crowded && !state.is_crowded() {
+            // The first committer may have looked for the next retry already.
+            self.work.notify_one();
             return Vec::new();
         }
         let (mut group, mut bytes) = (Vec::new(), 0);

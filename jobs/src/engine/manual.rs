@@ -115,7 +115,7 @@ impl ManualEngine {
         let connection = self.connection.get().await?;
         let (ticker, mut looked) = (self.engine.ticker(), Looked::default());
         ticker.sweep(connection, &mut looked).await?;
-        let mut takeovers = Takeovers::default();
+        let mut takeovers = Takeovers::new(Duration::ZERO);
         ticker.tick(connection, &mut looked, &mut takeovers).await?;
         let lost = self
             .engine

@@ -28,6 +28,10 @@ const MIN_GAP_ENTRIES: i64 = 2_000;
 /// How long after its `run_at` a row may become visible, because its transaction commits late. A stretch
 /// in an empty queue ends this long before the time of the scan.
 const MAX_COMMIT_DELAY: chrono::Duration = chrono::Duration::seconds(1);
+/// How long a row must have been locked until stretches may contain it. A claim of another worker is shorter.
+const LONG_HELD: chrono::Duration = chrono::Duration::seconds(2);
+/// How long a locked row is remembered after the last claim that found it.
+const HELD_MEMORY: chrono::Duration = chrono::Duration::seconds(60);
 /// The maximum number of cuts that are kept for scans that have not finished.
 const MAX_CUTS: usize = 1_024;
 /// The duration of a sweep above which the next sweep scans less far back, and the duration below which the
@@ -78,6 +82,8 @@ pub(super) struct Found {
     pub(super) place: Option<Place>,
     /// The number of index entries, including dead ones, between the previous row and this one.
     pub(super) visited: i64,
+    /// A ready row before `place` that another transaction had locked. `place` is then a row that the claim took.
+    pub(super) held: Option<i64>,
 }
 
 /// The result of a sweep for one part of a stretch.
@@ -103,6 +109,8 @@ struct State {
     clock: Option<(DateTime<Utc>, Instant)>,
     /// How far back a sweep scans; `None` for a full sweep.
     depth: Option<Duration>,
+    /// Ready rows that other transactions had locked: when a claim first found each of them, and last.
+    held: HashMap<i64, (DateTime<Utc>, DateTime<Utc>)>,
 }
 
 impl Marks {
@@ -138,6 +146,15 @@ impl Marks {
             let Some((from, end)) = ranges.columns.met(found) else {
                 continue;
             };
+            if let (Some(id), Some(row)) = (found.held, &found.place) {
+                // Other ranks before the row are not known to be empty.
+                let start = Some(from).filter(|from| from.is_same_pair(row));
+                let start = start.unwrap_or_else(|| Place::start(&row.queue, row.rank));
+                if state.is_long_held(id, now) {
+                    state.stretches.add(start, row.clone(), found.visited);
+                }
+                continue;
+            }
             if let Some(row) = found.place.as_ref().filter(|row| row.is_same_pair(&from)) {
                 state.stretches.add(from, row.clone(), found.visited);
                 continue;
@@ -278,6 +295,14 @@ impl State {
         self.cuts
             .front()
             .is_none_or(|(number, ..)| *number <= look + 1)
+    }
+
+    /// Notes that a claim found this row locked at `now`. Returns whether the row has been locked for long.
+    fn is_long_held(&mut self, row: i64, now: DateTime<Utc>) -> bool {
+        self.held.retain(|_, (_, last)| now - *last < HELD_MEMORY);
+        let (first, last) = self.held.entry(row).or_insert((now, now));
+        *last = now;
+        now - *first >= LONG_HELD
     }
 
     /// Repeats the cuts that came after a scan had begun: the scan's result does not include them.

@@ -1,9 +1,14 @@
 //! Decides when the job of an expired lease may be taken over. The database's clock alone is not enough.
 //!
 //! A lease expires by the database's clock. If that clock jumps forward, every lease seems to have expired,
-//! although every worker is alive. If the database was unreachable, workers could not renew their leases. In
-//! both cases the holders get time to renew before other workers take over their jobs.
+//! although every worker is alive. If the database was unreachable or did not answer, workers could not renew their
+//! leases. While another transaction holds the row of a job, nobody can renew its lease: a session in psql, or a
+//! worker that stands still in a transaction that claims. (Such a claim also holds rows that it did not get: when
+//! another worker claims a row after the claim has read it and before it locks it, Postgres locks the new version,
+//! finds that it is no longer ready, and keeps the lock until the transaction ends.) In all these cases the holders
+//! get time to renew before other workers take over their jobs.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -16,9 +21,16 @@ const RECONNECT_TIME: Duration = Duration::from_secs(3);
 /// The minimum time without an answer from the database that counts as an outage.
 const MIN_OUTAGE: Duration = Duration::from_secs(2);
 
-/// The ticker's observations of the database's clock and of outages.
-#[derive(Debug, Default)]
+/// How long ticks must have found a lease expired, and the row of its job free, until the job is taken over. A worker
+/// that is alive renews every tenth of a second.
+pub(super) const MIN_EXPIRED: Duration = Duration::from_millis(500);
+
+/// The ticker's observations of the database's clock, of outages, and of expired leases.
+#[derive(Debug)]
 pub(super) struct Takeovers {
+    min_expired: Duration,
+    /// By token, when a tick first found the lease expired and the row free, as have all ticks since.
+    expired: HashMap<i64, Instant>,
     /// The last time that the database told, and when it was asked and answered.
     last: Option<(DateTime<Utc>, Instant, Instant)>,
     /// The time after the last jump, and its width.
@@ -30,6 +42,31 @@ pub(super) struct Takeovers {
 }
 
 impl Takeovers {
+    /// Creates observations for which a lease must have been expired for this long.
+    pub(super) fn new(min_expired: Duration) -> Self {
+        Self {
+            min_expired,
+            expired: HashMap::new(),
+            last: None,
+            jump: None,
+            away_since: None,
+            held_until: None,
+        }
+    }
+
+    /// Notes the tokens whose leases a tick, answered at `heard`, found expired while their rows were free.
+    pub(super) fn found_expired(&mut self, tokens: &[i64], heard: Instant) {
+        let mut before = std::mem::take(&mut self.expired);
+        let since = |token: &i64| (*token, before.remove(token).unwrap_or(heard));
+        self.expired = tokens.iter().map(since).collect();
+    }
+
+    /// Returns whether the lease of this token has been expired for long enough at `now`, and its row free.
+    pub(super) fn is_long_expired(&self, token: i64, now: Instant) -> bool {
+        let since = self.expired.get(&token);
+        since.is_some_and(|since| now.saturating_duration_since(*since) >= self.min_expired)
+    }
+
     /// Notes the time that a tick returned, which was asked for at `sent` and answered at `heard`.
     pub(super) fn tick(&mut self, now: DateTime<Utc>, sent: Instant, heard: Instant) {
         if let Some((before, asked, _)) = self.last {
@@ -85,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_ran_out_is_taken_over() {
-        let mut takeovers = Takeovers::default();
+        let mut takeovers = Takeovers::new(MIN_EXPIRED);
         assert!(!takeovers.allowed(at(0)), "no time is known yet");
         let now = Instant::now();
         takeovers.tick(at(10), now, now);
@@ -93,8 +130,28 @@ mod tests {
     }
 
     #[test]
+    fn an_expired_lease_is_taken_over_when_its_row_was_free_for_a_while() {
+        let mut takeovers = Takeovers::new(MIN_EXPIRED);
+        let start = Instant::now();
+        let later = |part: u32| start + MIN_EXPIRED * part / 2;
+        takeovers.found_expired(&[1, 2], start);
+        assert!(
+            !takeovers.is_long_expired(1, later(1)),
+            "its worker may renew"
+        );
+        // Somebody holds the row of the second, and lets it go.
+        takeovers.found_expired(&[1], later(1));
+        takeovers.found_expired(&[1, 2], later(2));
+        assert!(takeovers.is_long_expired(1, later(2)));
+        assert!(!takeovers.is_long_expired(2, later(2)));
+        takeovers.found_expired(&[2], later(4));
+        assert!(takeovers.is_long_expired(2, later(4)));
+        assert!(!takeovers.is_long_expired(1, later(4)), "it was renewed");
+    }
+
+    #[test]
     fn a_jump_of_the_clock_gives_every_lease_its_time_back() {
-        let mut takeovers = Takeovers::default();
+        let mut takeovers = Takeovers::new(MIN_EXPIRED);
         let start = Instant::now();
         takeovers.tick(at(0), start, start);
         let then = start + Duration::from_secs(1);
@@ -112,7 +169,7 @@ mod tests {
 
     #[test]
     fn after_an_outage_the_holders_have_time_to_renew() {
-        let mut takeovers = Takeovers::default();
+        let mut takeovers = Takeovers::new(MIN_EXPIRED);
         let start = Instant::now();
         takeovers.tick(at(0), start, start);
         takeovers.no_answer(start + Duration::from_secs(1));

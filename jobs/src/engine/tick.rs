@@ -16,7 +16,7 @@ use super::marks::{Looked, Swept, place};
 use super::outbox::Outbox;
 use super::schedule::Schedule;
 use super::slots::Slots;
-use super::takeover::Takeovers;
+use super::takeover::{MIN_EXPIRED, Takeovers};
 use crate::Error;
 use crate::attempt::{AttemptEnd, EndKind, JobLabel, Ledger};
 
@@ -102,7 +102,7 @@ impl Ticker {
     /// Ticks until the last end is committed.
     pub(crate) async fn run(self, mut connection: EngineConnection) {
         let mut looked = Looked::default();
-        let mut takeovers = Takeovers::default();
+        let mut takeovers = Takeovers::new(MIN_EXPIRED);
         // When the next sweep is due: at once, then with each poll, or less often if sweeps take long.
         let mut next_sweep = Instant::now();
         // When the next tick is due; `None` means now. Notifications are sent without waiting for it.
@@ -251,7 +251,10 @@ impl Ticker {
         .fetch_one(connection)
         .await?;
         marks.heard(row.now);
-        takeovers.tick(row.now, sent, Instant::now());
+        let heard = Instant::now();
+        takeovers.tick(row.now, sent, heard);
+        let lost_tokens = row.lost_tokens.unwrap_or_default();
+        takeovers.found_expired(&lost_tokens, heard);
         looked.due_from = row.due_from;
         looked.claimed_from = row.claimed_from;
         let leased = row.leased_ids.unwrap_or_default().into_iter();
@@ -261,8 +264,8 @@ impl Ticker {
             let until = leased.get(job);
             until.is_none_or(|until| takeovers.allowed(*until))
         };
-        let due = row.due_queues.unwrap_or_default().into_iter();
-        for (queue, since) in due.zip(row.due_since.unwrap_or_default()) {
+        let queues = row.due_queues.unwrap_or_default().into_iter();
+        for (queue, since) in queues.zip(row.due_since.unwrap_or_default()) {
             if row.now - since > MAX_DUE_DELAY {
                 announce_since(&self.slots, &self.outbox, std::iter::once(queue), since);
             } else {
@@ -272,11 +275,13 @@ impl Ticker {
         if row.ready.unwrap_or(false) {
             self.slots.wake_all();
         }
+        let due = row.due_ms.and_then(|ms| u64::try_from(ms).ok());
+        let mut due = due.map(Duration::from_millis);
         let lost = row
             .lost_ids
             .unwrap_or_default()
             .into_iter()
-            .zip(row.lost_tokens.unwrap_or_default())
+            .zip(lost_tokens)
             .zip(row.lost_attempts.unwrap_or_default())
             .zip(row.lost_batches.unwrap_or_default())
             .zip(row.lost_queues.unwrap_or_default());
@@ -288,6 +293,11 @@ impl Ticker {
             .zip(row.lost_steps.unwrap_or_default())
             .map(|((kind, run), step)| JobLabel { kind, run, step });
         for (((((id, token), attempt), batch), queue), label) in lost.zip(labels) {
+            if !takeovers.is_long_expired(token, heard) {
+                // Look again soon.
+                due = Some(due.map_or(MIN_EXPIRED, |due| due.min(MIN_EXPIRED)));
+                continue;
+            }
             if !may_take_over(&id) {
                 continue;
             }
@@ -301,10 +311,7 @@ impl Ticker {
             looked.forget_leases();
         }
         looked.saw(&asked, leased.into_iter());
-        Ok(row
-            .due_ms
-            .and_then(|ms| u64::try_from(ms).ok())
-            .map(Duration::from_millis))
+        Ok(due)
     }
 
     /// Sends the last notifications and marks the worker's row as stopped.

@@ -128,15 +128,12 @@ async fn finished_work_keeps_its_lease_until_its_end_is_committed() {
     .await;
 }
 
-/// The lease of a held row runs out, and every worker sees it: none of them stands still.
+/// The lease of a job whose batch is held runs out, and every worker sees it: none of them stands still.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_lease_whose_row_is_held_stops_no_worker() {
     with_database(async |db| {
-        let id = client(db)
-            .enqueue(Do::new("a", What::Succeed))
-            .await
-            .unwrap()
-            .id;
+        let batch = client(db).batch().open().await.unwrap();
+        let id = batch.add([Do::new("a", What::Succeed)]).await.unwrap()[0].id;
         // A worker that died: the row says it runs, and its lease is over.
         sqlx::query(
             "update pipeline.jobs set status = 'running', token = 7, worker = 99, attempt = 1,
@@ -147,7 +144,7 @@ async fn a_lost_lease_whose_row_is_held_stops_no_worker() {
         .execute(db.pool())
         .await
         .unwrap();
-        let held = hold(db, JOB, id).await;
+        let held = hold(db, BATCH, batch.id()).await;
         let watches: Vec<_> = (0..3).map(|_| Arc::new(Watch::default())).collect();
         let workers: Vec<Running> = watches
             .iter()
@@ -170,6 +167,47 @@ async fn a_lost_lease_whose_row_is_held_stops_no_worker() {
 }
 
 /// A stop does not wait for the row: what cannot be written in time is left to the lease.
+/// A lease cannot be renewed while somebody holds the row. When the row is let go, its worker, which is alive, comes
+/// before those that would take the job over, however often they look.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_was_held_for_longer_than_its_lease_stays_with_its_worker() {
+    with_database(async |db| {
+        let first = Running::start(db, |worker| worker.queue("default", 8));
+        let new = |n: usize| {
+            NewJob::new(&Do::new(&format!("a{n}"), What::AtGate)).lease(Duration::from_secs(1))
+        };
+        let jobs = client(db).enqueue_many((0..8).map(new)).await.unwrap();
+        for n in 0..8 {
+            first.log.says(&format!("a{n} 1")).await;
+        }
+        let mut held = db.pool().begin().await.unwrap();
+        sqlx::query("select from pipeline.jobs for update")
+            .execute(&mut *held)
+            .await
+            .unwrap();
+        first.gate.let_through(8);
+        let second = Running::start(db, |worker| {
+            worker.queue("other", 1).poll(Duration::from_millis(10))
+        });
+        eventually("all leases expire", async || {
+            let expired =
+                "select count(*) = 8 from pipeline.jobs where lease_until < pipeline.now()";
+            ask::<bool>(db, expired).await.then_some(())
+        })
+        .await;
+        held.rollback().await.unwrap();
+        for enqueued in jobs {
+            let job = ended(db, enqueued.id).await;
+            assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
+        }
+        let lost: i64 = ask(db, "select count(*) from pipeline.attempts").await;
+        assert_eq!(lost, 0);
+        first.stop().await;
+        second.stop().await;
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_ends_though_a_row_is_held() {
     with_database(async |db| {

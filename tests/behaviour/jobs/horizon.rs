@@ -86,6 +86,18 @@ impl Claims {
         }
     }
 
+    /// What half of the claims after the first ones did not exceed.
+    fn median_after(&self, first: usize) -> i64 {
+        let seen = self.seen.lock();
+        let mut entries: Vec<i64> = seen.iter().skip(first).map(|it| it.1.entries).collect();
+        entries.sort_unstable();
+        entries[entries.len() / 2]
+    }
+
+    fn count(&self) -> usize {
+        self.seen.lock().len()
+    }
+
     fn most_taken(&self) -> usize {
         self.seen
             .lock()
@@ -150,6 +162,52 @@ async fn a_claim_over_many_queues_meets_few_dead_rows_however_many_there_are() {
         assert!(most.entries < 2_500 && most.blocks < 150, "{most:?}");
     })
     .await;
+}
+
+/// Ready jobs that somebody holds stand at the head of the queue: claims do not step over everything that was
+/// claimed behind them, and find them when they are let go.
+async fn beside_held_jobs(db: &Database, pattern: &str) {
+    let held: Vec<i64> = client(db)
+        .enqueue_many(many(20, |_| "default".into()))
+        .await
+        .unwrap()
+        .iter()
+        .map(|job| job.id)
+        .collect();
+    let mut holder = db.pool().begin().await.unwrap();
+    sqlx::query("select from pipeline.jobs for update")
+        .execute(&mut *holder)
+        .await
+        .unwrap();
+    let claims = Arc::new(Claims::default());
+    let worker = Running::start(db, |worker| {
+        worker.queue(pattern, 8).claim_hook(claims.clone())
+    });
+    let jobs = || many(2_000, |_| "default".into());
+    client(db).enqueue_many(jobs()).await.unwrap();
+    all_ended(db, 2_000).await;
+    // The rows have been held for long.
+    db.move_clock(Duration::from_secs(10)).await;
+    let before = claims.count();
+    client(db).enqueue_many(jobs()).await.unwrap();
+    all_ended(db, 4_000).await;
+    let met = claims.median_after(before);
+    assert!(met < 1_000, "{met} entries");
+    holder.rollback().await.unwrap();
+    for job in held {
+        assert_eq!(ended(db, job).await.status, JobStatus::Succeeded);
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_meets_few_dead_rows_behind_ready_rows_that_somebody_holds() {
+    with_database(async |db| beside_held_jobs(db, "default").await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_over_many_queues_meets_few_dead_rows_behind_rows_that_somebody_holds() {
+    with_database(async |db| beside_held_jobs(db, "*").await).await;
 }
 
 /// One call of `tick_v1`, and the entries of an index that it meets.

@@ -51,14 +51,18 @@ impl Load {
     }
 }
 
+/// How many plain jobs are ready, without those that stand still. The scan begins at a time, because holders keep dead
+/// rows alive.
+const READY: &str = "
+    select count(*) from pipeline.jobs
+    where status = 'ready' and queue = 'default' and - priority::integer = 1
+      and run_at > now() - interval '3 s'";
+
 /// Enqueues plain jobs, every other time in a batch, so that some are always ready.
 async fn feed_naps(pool: &PgPool, naps: &mut Naps, done: &Cell<bool>) -> Result<()> {
     let mut in_batch = false;
     while !done.get() {
-        let ready: i64 =
-            sqlx::query_scalar("select count(*) from pipeline.jobs where status = 'ready'")
-                .fetch_one(pool)
-                .await?;
+        let ready: i64 = sqlx::query_scalar(READY).fetch_one(pool).await?;
         let missing = (BACKLOG - ready).max(0).unsigned_abs();
         if missing < PAGE {
             tokio::time::sleep(Duration::from_millis(20)).await;

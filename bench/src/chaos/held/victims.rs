@@ -62,12 +62,18 @@ impl Frozen {
         })
     }
 
-    /// The runs and queue rows that its open transactions hold, and the jobs of batches that they hold.
+    /// The runs and queue rows that its open transactions hold, the runs of these rows, and the jobs of batches that
+    /// they hold.
     pub(super) async fn holds(&self, pool: &PgPool) -> Result<(Vec<i64>, Vec<i64>)> {
-        let runs = sqlx::query_scalar("select id from pipeline.runs where xmax::text = any ($1)")
-            .bind(&self.xids)
-            .fetch_all(pool)
-            .await?;
+        let runs = sqlx::query_scalar(
+            "select id from pipeline.runs where xmax::text = any ($1)
+             union
+             select pipeline.run_of(id) from pipeline.jobs
+             where xmax::text = any ($1) and id % 2 = 0",
+        )
+        .bind(&self.xids)
+        .fetch_all(pool)
+        .await?;
         let jobs = sqlx::query_scalar(
             "select id from pipeline.jobs
              where xmax::text = any ($1)

@@ -21,6 +21,7 @@ fn found(range: i32, place: Option<Place>, visited: i64) -> Found {
         after: None,
         place,
         visited,
+        held: None,
     }
 }
 
@@ -74,6 +75,41 @@ fn a_look_begins_where_the_last_one_found_something() {
     assert_eq!(shown(&second), ["q/min..0", "q/0@50..max"]);
     marks.learn(&second, &[found(2, Some(row("q", 0, 70)), 100)], time(80));
     assert_eq!(shown(&marks.ranges(&all)), ["q/min..0", "q/0@70..max"]);
+}
+
+#[test]
+fn a_look_passes_a_row_that_another_transaction_holds_for_long() {
+    let marks = Marks::default();
+    let all = [(1, "q")];
+    let behind_held = |range: i32, seconds: i64| Found {
+        held: Some(7),
+        ..found(range, Some(row("q", 1, seconds)), MIN_GAP_ENTRIES)
+    };
+    let look = marks.ranges(&all);
+    marks.learn(&look, &[behind_held(1, 50)], time(60));
+    assert_eq!(
+        shown(&marks.ranges(&all)),
+        ["q/min..max"],
+        "a claim of another worker locks rows too"
+    );
+    marks.learn(&look, &[behind_held(1, 55)], time(62));
+    assert_eq!(
+        shown(&marks.ranges(&all)),
+        ["q/min..1", "q/1@55..max"],
+        "other ranks may have work"
+    );
+    // The sweep finds the row, and claims try it again.
+    let sweep = marks.sweep();
+    let held = Swept {
+        part: 1,
+        place: Some(row("q", 1, 10)),
+        visited: 1,
+    };
+    assert_eq!(marks.swept(&sweep, &[held]), ["q"]);
+    let look = marks.ranges(&all);
+    assert_eq!(shown(&look), ["q/min..1", "q/1@10..max"]);
+    marks.learn(&look, &[behind_held(2, 70)], time(80));
+    assert_eq!(shown(&marks.ranges(&all)), ["q/min..1", "q/1@70..max"]);
 }
 
 #[test]

@@ -80,6 +80,7 @@ pub(super) async fn claim(
                 after: row.after_queue.zip(row.after_rank),
                 place: place(row.queue, row.rank, row.run_at, row.id),
                 visited: row.visited.unwrap_or(0),
+                held: row.held,
             });
             continue;
         };
