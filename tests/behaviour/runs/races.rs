@@ -262,6 +262,9 @@ async fn settlements_that_share_what_comes_after_them_do_not_deadlock() {
 async fn a_reopening_in_a_chain_races_with_what_comes_before() {
     with_database(async |db| {
         let it = Running::start(db);
+        // A reopening is refused while no live worker knows the type.
+        let first = it.client.start(one_step("first")).await.unwrap();
+        assert_eq!(over(&first).await, RunStatus::Succeeded);
         for round in 0..80_u64 {
             let name = format!("u{round}");
             let fails = round % 2 == 1;
