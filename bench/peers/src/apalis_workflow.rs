@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use apalis_core::backend::TaskSink as _;
 use apalis_core::backend::ext::BackendExt as _;
-use apalis_core::backend::ext::poll_strategy::{IntervalStrategy, PollWith};
+use apalis_core::backend::ext::poll_strategy::PollWith;
 use apalis_core::error::BoxDynError;
 use apalis_core::task::builder::TaskBuilder;
 use apalis_core::task::task_fn::task_fn;
@@ -18,6 +18,7 @@ use apalis_workflow::{GraphFlow, SteppedFlow};
 use futures_util::{SinkExt as _, stream};
 use sqlx::PgPool;
 
+use crate::apalis_poll::Every;
 use crate::drive::{CHUNK, IN_FLIGHT, WARM_UP, each_alone};
 use crate::ends;
 use crate::floor::Floor;
@@ -26,14 +27,14 @@ use crate::performed::PERFORMED;
 use crate::protocol::ChildArguments;
 use crate::{Result, Took, unknown};
 
-/// Tasks that one fetch takes.
+/// Tasks that one fetch takes. Tried: 100 to 1,000.
 const BATCH: usize = 500;
-/// How often the worker looks for tasks, in milliseconds.
-const POLL_MS: usize = 5;
-/// The most connections of its pool.
-const CONNECTIONS: usize = 20;
+/// How often the worker looks for tasks, in milliseconds. Tried: 1 to 10.
+const POLL_MS: usize = 1;
+/// The most connections of its pool. Tried: 10 and 20.
+const CONNECTIONS: usize = 10;
 
-type Storage<P> = PollWith<PostgresStorage<P>, IntervalStrategy>;
+type Storage<P> = PollWith<PostgresStorage<P>, Every>;
 
 /// How the system is set up: `BATCH:POLL_MS:CONNECTIONS`.
 struct Setup {
@@ -68,7 +69,7 @@ impl Setup {
                     .batch_size(self.batch)
                     .lock_tasks(false),
             )
-            .poll_with_interval(self.poll)
+            .poll_with_strategy(Every::new(self.poll))
     }
 }
 

@@ -3,6 +3,7 @@
 //! `bench -- peers` and `bench -- jobs` build this program, and start it once for each system, workload and phase.
 //! It has a workspace of its own, so that neither tests nor clippy of ours build the peers.
 
+mod apalis_poll;
 mod apalis_postgres;
 mod apalis_workflow;
 mod dbos;

@@ -3,8 +3,10 @@
 //! A `Job` notes the step that it last ran, and starts new runs with that step. So the worker and the client each
 //! have a `Job` of their own. What the last step returns is not stored, and there is no wait for the end of a run:
 //! the last step tells its client in the process (see [`crate::ends`]).
+//!
+//! It takes no part in the workload `jobs`: a look into its queue has no index to go by and reads all rows, so that
+//! 20,000 jobs take minutes.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use sqlx::PgPool;
@@ -12,7 +14,7 @@ use sqlx_0_8::postgres::{PgPool as UnderwayPool, PgPoolOptions};
 use tokio_util::sync::CancellationToken;
 use underway::job::Context;
 use underway::task::Result as TaskResult;
-use underway::{Job, Queue, Task, To, Worker};
+use underway::{Job, Task, To, Worker};
 
 use crate::drive::{CHUNK, IN_FLIGHT, WARM_UP, each_alone};
 use crate::ends;
@@ -45,8 +47,6 @@ pub(crate) async fn measure(child: &ChildArguments, numbers: &[usize]) -> Result
             Floor::prepare(&pool).await?;
             Took::default()
         }
-        ("jobs", "enqueue") => system.enqueue_jobs(child.items).await?,
-        ("jobs", "run") => system.run_jobs(child.items).await?,
         ("peers.chain", "run") => system.chain::<u64>(child.items).await?,
         ("peers.chain_10kb", "run") => system.chain::<Large>(child.items).await?,
         ("peers.single", "run") => system.single(child.items).await?,
@@ -63,24 +63,6 @@ struct System {
     pool: PgPool,
     its_pool: UnderwayPool,
     concurrency: usize,
-}
-
-/// A job without steps.
-struct Noop;
-
-impl Task for Noop {
-    type Input = u64;
-    type Output = ();
-
-    async fn execute(
-        &self,
-        tx: sqlx_0_8::Transaction<'_, sqlx_0_8::Postgres>,
-        input: u64,
-    ) -> TaskResult<()> {
-        tx.commit().await?;
-        PERFORMED.add(input);
-        Ok(())
-    }
 }
 
 async fn next<P: Payload>(_: Context<()>, input: P) -> TaskResult<To<P>> {
@@ -183,43 +165,6 @@ impl System {
         })
     }
 
-    async fn queue(&self) -> Result<Queue<Noop>> {
-        Ok(Queue::builder()
-            .name("jobs")
-            .pool(self.its_pool.clone())
-            .build()
-            .await?)
-    }
-
-    async fn enqueue_jobs(&self, jobs: u64) -> Result<Took> {
-        let queue = self.queue().await?;
-        let all: Vec<u64> = (0..jobs).collect();
-        let start = Instant::now();
-        queue.enqueue_multi(&self.its_pool, &Noop, &all).await?;
-        Ok(self.took(jobs, start.elapsed(), ""))
-    }
-
-    async fn run_jobs(&self, jobs: u64) -> Result<Took> {
-        let queue = Arc::new(self.queue().await?);
-        let start = Instant::now();
-        // A worker starts one loop when it starts, and one with each notification. There is none here: each loop
-        // has a worker of its own.
-        let running: Vec<Running> = (0..self.concurrency)
-            .map(|_| self.start(Worker::new(Arc::clone(&queue), Noop)))
-            .collect();
-        self.until_ended(jobs).await?;
-        let time = start.elapsed();
-        for running in running {
-            running.stop().await?;
-        }
-        PERFORMED.check(jobs)?;
-        Ok(self.took(
-            jobs,
-            time,
-            "5,000 jobs enqueued in a statement, a worker for each",
-        ))
-    }
-
     fn took(&self, items: u64, time: std::time::Duration, starts: &str) -> Took {
         Took {
             items,
@@ -229,7 +174,7 @@ impl System {
         }
     }
 
-    /// Waits until so many runs or jobs have been performed and all rows of the queue have succeeded.
+    /// Waits until so many runs have been performed and all rows of the queue have succeeded.
     async fn until_ended(&self, runs: u64) -> Result<()> {
         PERFORMED
             .until_ended(

@@ -24,7 +24,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Other systems than the usual ones: `ours:SLOTS`, `apalis-postgres:BATCH`,
-    /// `graphile_worker:CONCURRENCY:SIZE:QUEUES`, `underway:CONCURRENCY`.
+    /// `graphile_worker:CONCURRENCY:SIZE:QUEUES`.
     #[arg(long, value_delimiter = ',')]
     systems: Option<Vec<String>>,
 }
