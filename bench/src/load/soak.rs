@@ -22,6 +22,8 @@ const CONNECTIONS: u32 = 10;
 /// How old runs are that are pruned, and how often that is done.
 const AGE: Duration = Duration::from_secs(10);
 const MINUTE: Duration = Duration::from_secs(60);
+/// Tables that stay smaller than this are not printed.
+const SMALL_MB: f64 = 0.2;
 const TOTAL: &str = "all";
 
 pub(crate) async fn run(options: Options) -> Result<()> {
@@ -38,6 +40,9 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         server.settings().await?
     );
     for (table, sizes) in &measured.series {
+        if sizes.iter().all(|mb| *mb < SMALL_MB) {
+            continue;
+        }
         let sizes: Vec<String> = sizes.iter().map(|mb| format!("{mb:>8.1}")).collect();
         println!("{table:<14}{}", sizes.join(""));
     }

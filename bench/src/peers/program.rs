@@ -24,7 +24,7 @@ pub(crate) async fn build() -> Result<PathBuf> {
         .arg(root.join(MANIFEST))
         .arg("--target-dir")
         .arg(&target)
-        // In its folder, so that our own settings of cargo do not apply.
+        // In its folder, so that its own settings of cargo apply.
         .current_dir(root.join("bench/peers"))
         .status()
         .await?;
