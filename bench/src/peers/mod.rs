@@ -74,6 +74,10 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         true => Some(program::build().await?),
         false => None,
     };
+    // Before anything is measured, so that nothing is lost if that fails.
+    if let Some(folder) = options.svg.as_deref().and_then(Path::parent) {
+        std::fs::create_dir_all(folder)?;
+    }
     let mut server = Server::start().await?;
     let mut figures = Figures::default();
     for round in 1..=options.rounds {
