@@ -1,6 +1,6 @@
 //! When an apalis worker looks for tasks.
 //!
-//! apalis's own `IntervalStrategy` does not register the worker for the timer that it has just set anew. If a fetch
+//! By its source, apalis's own `IntervalStrategy` does not register the worker for the timer that it has just set anew. If a fetch
 //! takes longer than the interval and finds nothing, nobody wakes the worker until its next heartbeat, 30 seconds
 //! later. With its listener for notifications (`with_pubsub`), our trials did not come to an end within minutes. This
 //! strategy differs from the interval in that alone: it always leaves with the worker registered.

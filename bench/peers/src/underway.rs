@@ -4,8 +4,8 @@
 //! have a `Job` of their own. What the last step returns is not stored, and there is no wait for the end of a run:
 //! the last step tells its client in the process (see [`crate::ends`]).
 //!
-//! It takes no part in the workload `jobs`: a look into its queue has no index to go by and reads all rows, so that
-//! 20,000 jobs take minutes.
+//! It takes no part in the workload `jobs`: a look into its queue has no index to go by, so the cost of a job grows with
+//! the rows.
 
 use std::time::Instant;
 

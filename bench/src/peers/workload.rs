@@ -64,7 +64,7 @@ impl Workload {
     /// The systems that have the workload, ours first. Numbers after a colon are settings: see the system's file.
     ///
     /// graphile_worker and apalis-postgres have jobs alone, and dbos has none without a workflow around them.
-    /// underway has no fan, and its queue no index, so that plain jobs would take minutes.
+    /// underway has no fan, and its queue no index, so that the cost of a plain job grows with the rows.
     pub(crate) fn systems(self) -> Vec<&'static str> {
         match self {
             Self::Jobs => vec![
