@@ -12,7 +12,10 @@ mod frame;
 mod graphs;
 mod growth;
 mod horizon;
-mod latency;
+mod load;
+mod peers;
+mod pickup;
+mod processes;
 mod throughput;
 mod validate;
 
@@ -47,7 +50,15 @@ enum Bench {
     /// Jobs through a queue while a transaction elsewhere stays open: the last against the first.
     Horizon(horizon::Options),
     /// How long a job waits for an idle worker, and what an idle worker costs.
-    Latency(latency::Options),
+    Pickup(pickup::Options),
+    /// Ours, the peers and the reference side by side, under all workloads.
+    Peers(peers::Options),
+    /// The bulk chain with 1 to 16 worker processes that share 1,000 slots.
+    Processes(processes::Options),
+    /// Whether tables and indexes stop growing under a constant load.
+    Soak(load::soak::Options),
+    /// How evenly steps follow each other under a constant load.
+    Steady(load::steady::Options),
     /// Validating and compiling a graph: a step of 100,000 against a step of 1,000. No server.
     Validate,
     /// One system under measure, in the process that the frame starts for it.
@@ -64,7 +75,11 @@ async fn main() -> ExitCode {
         Bench::Chaos(chaos) => chaos::run(chaos).await,
         Bench::Growth(options) => growth::run(options).await,
         Bench::Horizon(options) => horizon::run(options).await,
-        Bench::Latency(options) => latency::run(options).await,
+        Bench::Pickup(options) => pickup::run(options).await,
+        Bench::Peers(options) => peers::run(options).await,
+        Bench::Processes(options) => processes::run(options).await,
+        Bench::Soak(options) => load::soak::run(options).await,
+        Bench::Steady(options) => load::steady::run(options).await,
         Bench::Validate => validate::run(),
         Bench::Child(child) => in_child(child).await,
     };
@@ -89,7 +104,10 @@ async fn in_child(child: frame::ChildArguments) -> Result<()> {
         "chaos" => return chaos::work(&child).await,
         "growth" => growth::measure(&child).await?,
         "horizon" => horizon::measure(&child).await?,
-        "latency" => latency::measure(&child).await?,
+        "pickup" => pickup::measure(&child).await?,
+        "load" => load::measure(&child).await?,
+        bench if bench.starts_with("peers.") => peers::measure(&child).await?,
+        "processes" => processes::measure(&child).await?,
         "jobs" => throughput::measure(&child).await?,
         other => return Err(format!("no bench is called `{other}`").into()),
     };

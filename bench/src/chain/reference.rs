@@ -122,6 +122,7 @@ pub(super) async fn run(pool: &PgPool, runs: u64) -> Result<Measured> {
     Ok(Measured {
         items: runs * u64::from(STEPS),
         seconds: took.as_secs_f64(),
+        settings: settings(),
         ..Measured::default()
     })
 }

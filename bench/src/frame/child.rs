@@ -1,45 +1,10 @@
 //! The process that a system is measured in.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 
-use serde::{Deserialize, Serialize};
-use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
+use tokio::process::{Child, Command};
 
-use super::Result;
-
-/// What the parent tells its child.
-#[derive(clap::Args, Debug, Clone)]
-pub(crate) struct ChildArguments {
-    pub(crate) bench: String,
-    pub(crate) system: String,
-    pub(crate) url: String,
-    /// Which part of the work is this child's; the parent counts each part for itself.
-    #[arg(long, default_value = "run")]
-    pub(crate) phase: String,
-    /// How many there are of whatever the bench is about.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) items: u64,
-    /// Where to write down what happens.
-    #[arg(long)]
-    pub(crate) log: Option<PathBuf>,
-}
-
-/// What the child tells its parent: one line of JSON, the last thing it prints.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Measured {
-    /// What was done, as often as it was done.
-    pub(crate) items: u64,
-    /// In how long.
-    pub(crate) seconds: f64,
-    /// Single measurements, where there are such, by name.
-    #[serde(default)]
-    pub(crate) series: Vec<(String, Vec<f64>)>,
-    /// The child's peak memory; the frame fills it in.
-    #[serde(default)]
-    pub(crate) peak_kib: Option<u64>,
-}
+use super::{ChildArguments, Measured, Result};
 
 impl ChildArguments {
     pub(crate) fn new(bench: &str, system: &str, url: String) -> Self {
@@ -50,19 +15,17 @@ impl ChildArguments {
             phase: "run".to_owned(),
             items: 0,
             log: None,
+            program: None,
         }
     }
 
-    pub(crate) async fn pool(&self, connections: u32) -> Result<PgPool> {
-        Ok(PgPoolOptions::new()
-            .max_connections(connections)
-            .connect(&self.url)
-            .await?)
-    }
-
     /// The child, ready to be started. It goes when its parent does.
-    pub(crate) fn command(&self) -> Result<tokio::process::Command> {
-        let mut command = tokio::process::Command::new(std::env::current_exe()?);
+    pub(crate) fn command(&self) -> Result<Command> {
+        let program = match &self.program {
+            Some(program) => program.clone(),
+            None => std::env::current_exe()?,
+        };
+        let mut command = Command::new(program);
         command
             .args(["child", &self.bench, &self.system, &self.url])
             .args(["--phase", &self.phase])
@@ -76,13 +39,29 @@ impl ChildArguments {
 
     /// Runs the child to its end, and hears what it measured.
     pub(crate) async fn spawn(&self) -> Result<Measured> {
-        let output = self
+        let child = self
             .command()?
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .spawn()?
-            .wait_with_output()
-            .await?;
+            .spawn()?;
+        self.measured(child).await
+    }
+
+    /// Starts a child that works until [`Background::stop`].
+    pub(crate) fn start(&self) -> Result<Background> {
+        let child = self
+            .command()?
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        Ok(Background {
+            arguments: self.clone(),
+            child,
+        })
+    }
+
+    async fn measured(&self, child: Child) -> Result<Measured> {
+        let output = child.wait_with_output().await?;
         if !output.status.success() {
             return Err(format!("{}/{} failed: {}", self.bench, self.system, output.status).into());
         }
@@ -92,21 +71,22 @@ impl ChildArguments {
     }
 }
 
-/// Called last in the child: by now it has used all the memory it ever will.
-pub(crate) fn answer(measured: &Measured) -> Result<()> {
-    let measured = Measured {
-        peak_kib: peak_kib(),
-        ..measured.clone()
-    };
-    println!("{}", serde_json::to_string(&measured)?);
-    Ok(())
+/// A child that works until it is stopped; in the child, [`stopped`] waits for that.
+pub(crate) struct Background {
+    arguments: ChildArguments,
+    child: Child,
 }
 
-/// The kernel's own high-water mark of this process; only Linux tells.
-fn peak_kib() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.split_whitespace().next()?.parse().ok()
+impl Background {
+    /// Closes the child's input, waits for its end, and hears what it measured.
+    pub(crate) async fn stop(mut self) -> Result<Measured> {
+        drop(self.child.stdin.take());
+        self.arguments.measured(self.child).await
+    }
+}
+
+/// In a child that works in the background: waits until its parent stops it, or is no more.
+pub(crate) async fn stopped() {
+    use tokio::io::AsyncReadExt as _;
+    let _ = tokio::io::stdin().read(&mut [0]).await;
 }

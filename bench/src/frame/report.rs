@@ -103,6 +103,14 @@ pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
+/// The number that this part of all numbers does not exceed: 0.99 is the 99th percentile.
+pub(crate) fn percentile(numbers: &[f64], part: f64) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let index = (sorted.len().saturating_sub(1) as f64 * part) as usize;
+    sorted.get(index).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +120,15 @@ mod tests {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.0);
         assert!(median(vec![]).is_nan());
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_numbers() {
+        let numbers: Vec<f64> = (0..=100).rev().map(f64::from).collect();
+        assert_eq!(percentile(&numbers, 0.5), 50.0);
+        assert_eq!(percentile(&numbers, 0.99), 99.0);
+        assert_eq!(percentile(&numbers, 1.0), 100.0);
+        assert!(percentile(&[], 0.5).is_nan());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use local_postgres::{Claim, Cluster, Durability, Scratch};
 use sqlx::PgConnection;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::{ChildArguments, Counted, Measured, Result, statements};
@@ -58,12 +59,25 @@ impl Server {
         items: u64,
         phases: [&str; N],
     ) -> Result<[(Measured, Counted); N]> {
+        self.phases_of(None, bench, system, items, phases).await
+    }
+
+    /// Lets the children of another program measure a system, as [`Server::phases`] does.
+    pub(crate) async fn phases_of<const N: usize>(
+        &mut self,
+        program: Option<&Path>,
+        bench: &str,
+        system: &str,
+        items: u64,
+        phases: [&str; N],
+    ) -> Result<[(Measured, Counted); N]> {
         let scratch = self.scratch(system).await?;
         let mut outcomes = std::array::from_fn(|_| Default::default());
         for (phase, outcome) in phases.iter().zip(&mut outcomes) {
             let child = ChildArguments {
                 items,
                 phase: (*phase).to_owned(),
+                program: program.map(Path::to_owned),
                 ..ChildArguments::new(bench, system, self.url(&scratch))
             };
             *outcome = self.count(&scratch, &child).await?;
@@ -90,10 +104,28 @@ impl Server {
         scratch: &Scratch,
         child: &ChildArguments,
     ) -> Result<(Measured, Counted)> {
-        let before = Counted::read(&mut self.admin, &scratch.name).await?;
+        let before = self.counted(scratch).await?;
         let measured = child.spawn().await?;
-        let after = Counted::read(&mut self.admin, &scratch.name).await?;
+        let after = self.counted(scratch).await?;
         Ok((measured, after.since(before)))
+    }
+
+    /// The counters of a database that nobody uses; while somebody does, this waits.
+    pub(crate) async fn counted(&mut self, scratch: &Scratch) -> Result<Counted> {
+        Counted::read(&mut self.admin, &scratch.name).await
+    }
+
+    /// How many transactions of a database were rolled back, and how many deadlocks there were.
+    pub(crate) async fn rollbacks_and_deadlocks(
+        &mut self,
+        scratch: &Scratch,
+    ) -> Result<(i64, i64)> {
+        Ok(sqlx::query_as(
+            "select xact_rollback, deadlocks from pg_stat_database where datname = $1",
+        )
+        .bind(&scratch.name)
+        .fetch_one(&mut self.admin)
+        .await?)
     }
 
     /// How many statements have been run in a database, while it is in use.

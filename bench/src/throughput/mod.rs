@@ -6,18 +6,16 @@
 //! that is set up until the database says that all jobs have ended. It is asked only when all have
 //! been performed: asking costs time too.
 
-mod apalis_postgres;
-mod graphile_worker;
 mod ours;
+mod performed;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use sqlx::PgPool;
+use std::path::Path;
 
 use crate::frame::{ChildArguments, Counted, Measured, Report, Result, Server, median, table};
+use crate::peers::program;
+pub(crate) use performed::PERFORMED;
 
-/// What `bench -- jobs` can be told.
+/// Options of `bench -- jobs`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
     /// How many jobs each system is given in each round.
@@ -31,12 +29,13 @@ pub(crate) struct Options {
     systems: Option<Vec<String>>,
 }
 
-const OURS: &str = "ours:1000";
-const APALIS: &str = "apalis-postgres:500";
+pub(crate) const OURS: &str = "ours:1000";
+pub(crate) const OURS_100: &str = "ours:100";
+pub(crate) const APALIS: &str = "apalis-postgres:500";
 /// Tried: concurrency 16 to 1,000, sizes 500 to 20,000, one and two local queues. This one reached the
 /// most on a quiet machine; on a busy one, one local queue does as well.
-const GRAPHILE: &str = "graphile_worker:100:5000:2";
-const SYSTEMS: [&str; 4] = [OURS, "ours:100", APALIS, GRAPHILE];
+pub(crate) const GRAPHILE: &str = "graphile_worker:100:5000:2";
+const SYSTEMS: [&str; 4] = [OURS, OURS_100, APALIS, GRAPHILE];
 
 const HEAD: [&str; 11] = [
     "system (round)",
@@ -53,22 +52,26 @@ const HEAD: [&str; 11] = [
 ];
 
 /// One system in one round.
-struct Round {
+pub(crate) struct Round {
     system: String,
     enqueued: (Measured, Counted),
-    ran: (Measured, Counted),
+    pub(crate) ran: (Measured, Counted),
 }
 
 pub(crate) async fn run(options: Options) -> Result<()> {
     let systems = options
         .systems
         .unwrap_or_else(|| SYSTEMS.map(str::to_owned).to_vec());
+    let peers = match systems.iter().all(|system| is_ours(system)) {
+        true => None,
+        false => Some(program::build().await?),
+    };
     let mut server = Server::start().await?;
     let mut rounds: Vec<Round> = Vec::new();
     let mut rows = vec![HEAD.map(str::to_owned)];
     for round in 1..=options.rounds {
         for system in &systems {
-            let it = measure_one(&mut server, system, options.jobs).await?;
+            let it = measure_one(&mut server, peers.as_deref(), system, options.jobs).await?;
             rows.push(row(&it, round));
             rounds.push(it);
         }
@@ -78,8 +81,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         options.jobs,
         server.settings().await?
     );
-    for system in &systems {
-        println!("{system}: {}", settings(system)?);
+    for it in rounds.iter().take(systems.len()) {
+        println!("{}: {}", it.system, it.ran.0.settings);
     }
     println!("Columns up to `WAL bytes/job` are of the run alone; `all` is with the enqueueing.\n");
     table(&rows);
@@ -89,9 +92,16 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 }
 
 /// One system, in a database of its own, from nothing to the last job's end.
-async fn measure_one(server: &mut Server, system: &str, jobs: u64) -> Result<Round> {
+pub(crate) async fn measure_one(
+    server: &mut Server,
+    peers: Option<&Path>,
+    system: &str,
+    jobs: u64,
+) -> Result<Round> {
+    let program = peers.filter(|_| !is_ours(system));
+    let phases = ["prepare", "enqueue", "run"];
     let [_, enqueued, ran] = server
-        .phases("jobs", system, jobs, ["prepare", "enqueue", "run"])
+        .phases_of(program, "jobs", system, jobs, phases)
         .await?;
     Ok(Round {
         system: system.to_owned(),
@@ -152,39 +162,20 @@ fn report(rounds: &[Round]) -> Report {
     report
 }
 
-fn settings(system: &str) -> Result<String> {
-    let (name, numbers) = parse(system)?;
-    match name {
-        "ours" => Ok(ours::settings(&numbers)),
-        "apalis-postgres" => Ok(apalis_postgres::settings(&numbers)),
-        "graphile_worker" => Ok(graphile_worker::settings(&numbers)),
-        other => Err(format!("no system is called `{other}`").into()),
-    }
+/// Whether this program measures the system; otherwise the program of the peers does.
+fn is_ours(system: &str) -> bool {
+    system.split(':').next() == Some("ours")
 }
 
-/// `name:1:2` is a system's name and the numbers it is set up with.
-fn parse(system: &str) -> Result<(&str, Vec<usize>)> {
-    let mut parts = system.split(':');
-    let name = parts.next().unwrap_or_default();
-    let numbers = parts.map(str::parse).collect::<Result<_, _>>()?;
-    Ok((name, numbers))
-}
-
-/// In the child: one phase of one system.
+/// In the child: one phase of our own jobs.
 pub(crate) async fn measure(child: &ChildArguments) -> Result<Measured> {
-    let (name, numbers) = parse(&child.system)?;
+    let (name, numbers) = child.name_and_numbers()?;
     let pool = child.pool(CONNECTIONS).await?;
     let jobs = child.items;
-    let seconds = match (name, child.phase.as_str()) {
+    let took = match (name, child.phase.as_str()) {
         ("ours", "prepare") => ours::prepare(&pool).await?,
         ("ours", "enqueue") => ours::enqueue(&pool, jobs).await?,
         ("ours", "run") => ours::run(&pool, jobs, &numbers).await?,
-        ("apalis-postgres", "prepare") => apalis_postgres::prepare(&pool).await?,
-        ("apalis-postgres", "enqueue") => apalis_postgres::enqueue(&pool, jobs).await?,
-        ("apalis-postgres", "run") => apalis_postgres::run(&pool, jobs, &numbers).await?,
-        ("graphile_worker", "prepare") => graphile_worker::prepare(&pool).await?,
-        ("graphile_worker", "enqueue") => graphile_worker::enqueue(&pool, jobs).await?,
-        ("graphile_worker", "run") => graphile_worker::run(&pool, jobs, &numbers).await?,
         (name, phase) => return Err(format!("no system `{name}` has a phase `{phase}`").into()),
     };
     if child.phase == "run" {
@@ -193,61 +184,11 @@ pub(crate) async fn measure(child: &ChildArguments) -> Result<Measured> {
     pool.close().await;
     Ok(Measured {
         items: jobs,
-        seconds: seconds.as_secs_f64(),
+        seconds: took.as_secs_f64(),
+        settings: ours::settings(&numbers),
         ..Measured::default()
     })
 }
 
 /// Connections for each system; it opens as many as it needs.
 const CONNECTIONS: u32 = 10;
-
-/// Which jobs have been performed in this process.
-static PERFORMED: Performed = Performed {
-    count: AtomicU64::new(0),
-    sum: AtomicU64::new(0),
-};
-
-struct Performed {
-    count: AtomicU64,
-    sum: AtomicU64,
-}
-
-impl Performed {
-    fn add(&self, number: u64) {
-        self.sum.fetch_add(number, Ordering::Relaxed);
-        self.count.fetch_add(1, Ordering::Release);
-    }
-
-    /// Each number from 0 to `jobs` was performed, and once, as far as count and sum can tell.
-    fn check(&self, jobs: u64) -> Result<()> {
-        let count = self.count.load(Ordering::Acquire);
-        let sum = self.sum.load(Ordering::Relaxed);
-        if count == jobs && sum == jobs * (jobs - 1) / 2 {
-            return Ok(());
-        }
-        Err(format!("{jobs} jobs were to be performed; {count} were, of sum {sum}").into())
-    }
-
-    /// Waits until all have been performed, and then until the query says that all have ended.
-    async fn until_ended(&self, pool: &PgPool, jobs: u64, query: &'static str) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(300);
-        let pause = |time| async move {
-            if Instant::now() > deadline {
-                return Err("not all jobs have ended after five minutes");
-            }
-            tokio::time::sleep(time).await;
-            Ok(())
-        };
-        while self.count.load(Ordering::Acquire) < jobs {
-            pause(Duration::from_millis(1)).await?;
-        }
-        while !sqlx::query_scalar::<_, bool>(query)
-            .bind(jobs.cast_signed())
-            .fetch_one(pool)
-            .await?
-        {
-            pause(Duration::from_millis(2)).await?;
-        }
-        Ok(())
-    }
-}

@@ -10,8 +10,9 @@ use graphile_worker::{
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-use super::PERFORMED;
-use crate::frame::Result;
+use crate::performed::PERFORMED;
+use crate::protocol::ChildArguments;
+use crate::{Result, Took, unknown};
 
 const SCHEMA: &str = "graphile_worker";
 /// As its own benchmark has them.
@@ -32,7 +33,26 @@ impl TaskHandler for Noop {
     }
 }
 
-pub(super) fn settings(numbers: &[usize]) -> String {
+const CONNECTIONS: u32 = 10;
+
+pub(crate) async fn measure(child: &ChildArguments, numbers: &[usize]) -> Result<Took> {
+    let pool = child.pool(CONNECTIONS).await?;
+    let time = match (child.bench.as_str(), child.phase.as_str()) {
+        ("jobs", "prepare") => prepare(&pool).await?,
+        ("jobs", "enqueue") => enqueue(&pool, child.items).await?,
+        ("jobs", "run") => run(&pool, child.items, numbers).await?,
+        _ => return unknown(child),
+    };
+    pool.close().await;
+    Ok(Took {
+        items: child.items,
+        time,
+        settings: settings(numbers),
+        ..Took::default()
+    })
+}
+
+fn settings(numbers: &[usize]) -> String {
     let [concurrency, size, queues] = set_up(numbers);
     format!(
         "concurrency {concurrency}, {queues} local queue(s) of {size}, poll {POLL:?}, \
@@ -45,13 +65,13 @@ fn set_up(numbers: &[usize]) -> [usize; 3] {
     [number(0, 500), number(1, 5_000), number(2, 1)]
 }
 
-pub(super) async fn prepare(pool: &PgPool) -> Result<Duration> {
+async fn prepare(pool: &PgPool) -> Result<Duration> {
     let start = Instant::now();
     WorkerUtils::new(pool.clone(), SCHEMA).migrate().await?;
     Ok(start.elapsed())
 }
 
-pub(super) async fn enqueue(pool: &PgPool, jobs: u64) -> Result<Duration> {
+async fn enqueue(pool: &PgPool, jobs: u64) -> Result<Duration> {
     let utils = WorkerUtils::new(pool.clone(), SCHEMA);
     let spec = |n| RawJobSpec {
         identifier: Noop::IDENTIFIER.to_owned(),
@@ -64,7 +84,7 @@ pub(super) async fn enqueue(pool: &PgPool, jobs: u64) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-pub(super) async fn run(pool: &PgPool, jobs: u64, numbers: &[usize]) -> Result<Duration> {
+async fn run(pool: &PgPool, jobs: u64, numbers: &[usize]) -> Result<Duration> {
     let [concurrency, size, queues] = set_up(numbers);
     let local = LocalQueueConfig::default()
         .with_size(size)
@@ -94,5 +114,6 @@ pub(super) async fn run(pool: &PgPool, jobs: u64, numbers: &[usize]) -> Result<D
     let took = start.elapsed();
     worker.request_shutdown();
     running.await??;
+    PERFORMED.check(jobs)?;
     Ok(took)
 }

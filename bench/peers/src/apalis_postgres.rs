@@ -9,8 +9,9 @@ use apalis_postgres::{Config, PostgresStorage};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-use super::PERFORMED;
-use crate::frame::Result;
+use crate::performed::PERFORMED;
+use crate::protocol::ChildArguments;
+use crate::{Result, Took, unknown};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Noop {
@@ -19,25 +20,52 @@ struct Noop {
 
 const BATCH: usize = 500;
 
-pub(super) fn settings(numbers: &[usize]) -> String {
-    format!("batch size {}, enqueued all at once", batch(numbers))
+const CONNECTIONS: u32 = 10;
+
+pub(crate) async fn measure(child: &ChildArguments, numbers: &[usize]) -> Result<Took> {
+    let pool = child.pool(CONNECTIONS).await?;
+    let time = match (child.bench.as_str(), child.phase.as_str()) {
+        ("jobs", "prepare") => prepare(&pool).await?,
+        ("jobs", "enqueue") => enqueue(&pool, child.items).await?,
+        ("jobs", "run") => run(&pool, child.items, numbers).await?,
+        _ => return unknown(child),
+    };
+    pool.close().await;
+    Ok(Took {
+        items: child.items,
+        time,
+        settings: settings(numbers),
+        ..Took::default()
+    })
+}
+
+fn settings(numbers: &[usize]) -> String {
+    format!(
+        "batch size {}, lock_tasks off (a fetch locks them already), enqueued all at once",
+        batch(numbers)
+    )
 }
 
 fn batch(numbers: &[usize]) -> usize {
     numbers.first().copied().unwrap_or(BATCH)
 }
 
-pub(super) async fn prepare(pool: &PgPool) -> Result<Duration> {
+async fn prepare(pool: &PgPool) -> Result<Duration> {
     let start = Instant::now();
     PostgresStorage::setup(pool).await?;
     Ok(start.elapsed())
 }
 
 fn storage(pool: &PgPool, batch: usize) -> PostgresStorage<Noop> {
-    PostgresStorage::new(pool).with_config(Config::default().queue("bench").batch_size(batch))
+    PostgresStorage::new(pool).with_config(
+        Config::default()
+            .queue("bench")
+            .batch_size(batch)
+            .lock_tasks(false),
+    )
 }
 
-pub(super) async fn enqueue(pool: &PgPool, jobs: u64) -> Result<Duration> {
+async fn enqueue(pool: &PgPool, jobs: u64) -> Result<Duration> {
     let all: Vec<Noop> = (0..jobs).map(|n| Noop { n }).collect();
     let mut storage = storage(pool, BATCH);
     let start = Instant::now();
@@ -48,7 +76,7 @@ pub(super) async fn enqueue(pool: &PgPool, jobs: u64) -> Result<Duration> {
     Ok(took)
 }
 
-pub(super) async fn run(pool: &PgPool, jobs: u64, numbers: &[usize]) -> Result<Duration> {
+async fn run(pool: &PgPool, jobs: u64, numbers: &[usize]) -> Result<Duration> {
     // A job's time has whole seconds here, and must have passed.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     let context = WorkerContext::new(&format!("bench-{}", std::process::id()));
@@ -67,5 +95,6 @@ pub(super) async fn run(pool: &PgPool, jobs: u64, numbers: &[usize]) -> Result<D
     let took = start.elapsed();
     context.stop()?;
     running.await??;
+    PERFORMED.check(jobs)?;
     Ok(took)
 }

@@ -3,19 +3,17 @@
 //! Beside it, in the same process and in turn with it, the least that can be done on Postgres: a row
 //! and a notification in one statement, and a listener that takes the row when it hears of it.
 
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use jobs::{Client, Context, Job, JobError, Perform, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use sqlx::postgres::PgListener;
-use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 
-use crate::frame::{ChildArguments, Measured, Report, Result, Server, median, table};
+use crate::frame::{ChildArguments, Measured, Report, Result, Server, percentile, stopped, table};
 
-/// What `bench -- latency` can be told.
+/// What `bench -- pickup` can be told.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
     /// How many jobs are timed.
@@ -34,10 +32,10 @@ const IDLE_QUEUES: [&str; 4] = ["one", "two", "three", "four.*"];
 
 pub(crate) async fn run(options: Options) -> Result<()> {
     let mut server = Server::start().await?;
-    let scratch = server.scratch("latency").await?;
+    let scratch = server.scratch("pickup").await?;
     let child = ChildArguments {
         items: options.times,
-        ..ChildArguments::new("latency", "both", server.url(&scratch))
+        ..ChildArguments::new("pickup", "both", server.url(&scratch))
     };
     let (measured, _) = server.count(&scratch, &child).await?;
     server.remove(&scratch).await?;
@@ -52,13 +50,10 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let rows = measured.series.iter().map(|(name, times)| row(name, times));
     table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
     println!();
-    let p50 = |name: &str| {
-        let found = measured.series.iter().find(|(it, _)| it == name);
-        median(found.map_or_else(Vec::new, |(_, times)| times.clone()))
-    };
+    let p50 = |name: &str| percentile(measured.series(name), 0.5);
     let mut report = Report::default();
-    report.ratio("latency/floor", p50(OURS) / p50(FLOOR));
-    report.value("latency/p50_ms", p50(OURS));
+    report.ratio("pickup/floor", p50(OURS) / p50(FLOOR));
+    report.value("pickup/p50_ms", p50(OURS));
     if let Some(per_second) = idle {
         report.value("idle/statements_per_s", per_second);
     }
@@ -67,14 +62,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 }
 
 fn row(name: &str, times: &[f64]) -> [String; 5] {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let at = |part: f64| {
-        let index = (sorted.len().saturating_sub(1) as f64 * part) as usize;
-        sorted
-            .get(index)
-            .map_or("n/a".to_owned(), |ms| format!("{ms:.3}"))
-    };
+    let at = |part| format!("{:.3}", percentile(times, part));
     [name.to_owned(), at(0.5), at(0.9), at(0.99), at(1.0)]
 }
 
@@ -84,22 +72,14 @@ async fn idle(server: &mut Server, seconds: u64) -> Result<Option<f64>> {
         return Ok(None);
     }
     let scratch = server.scratch("idle").await?;
-    let mut child = ChildArguments::new("latency", "idle", server.url(&scratch))
-        .command()?
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()?;
+    let child = ChildArguments::new("pickup", "idle", server.url(&scratch)).start()?;
     tokio::time::sleep(ARRIVAL).await;
     let before = server.statements(&scratch).await?;
     let start = Instant::now();
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let after = server.statements(&scratch).await?;
     let took = start.elapsed().as_secs_f64();
-    drop(child.stdin.take());
-    let status = child.wait().await?;
-    if !status.success() {
-        return Err(format!("the idle worker failed: {status}").into());
-    }
+    child.stop().await?;
     server.remove(&scratch).await?;
     Ok(before
         .zip(after)
@@ -236,9 +216,7 @@ async fn idle_worker(pool: &PgPool) -> Result<Measured> {
     IDLE_QUEUES
         .iter()
         .fold(worker, |worker, queue| worker.queue(*queue, 10))
-        .run_until(async {
-            let _ = tokio::io::stdin().read(&mut [0]).await;
-        })
+        .run_until(stopped())
         .await?;
     Ok(Measured::default())
 }
