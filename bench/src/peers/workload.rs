@@ -76,13 +76,7 @@ impl Workload {
             Self::Chain => vec![OURS, REFERENCE, DBOS, APALIS, UNDERWAY],
             Self::Chain10Kb | Self::Single => vec![OURS, DBOS, APALIS, UNDERWAY],
             Self::Fan => vec![OURS, DBOS, APALIS],
-            Self::Latency => {
-                let relaxed = super::ours::relaxed::RELAX.map(|_| OURS_RELAXED);
-                let mut systems = vec![OURS];
-                systems.extend(relaxed);
-                systems.extend([DBOS, APALIS, UNDERWAY]);
-                systems
-            }
+            Self::Latency => vec![OURS, OURS_RELAXED, DBOS, APALIS, UNDERWAY],
             Self::LatencySplit => vec![OURS],
         }
     }

@@ -1,7 +1,6 @@
 //! Our own runs under the workloads of `bench -- peers`, in one process; in two for `latency_split`.
 
 pub(crate) mod check;
-pub(crate) mod relaxed;
 pub(crate) mod steps;
 
 use std::sync::atomic::Ordering;
@@ -17,7 +16,6 @@ use super::floor::Floor;
 use super::payload::{CHAIN_STEPS, chain_output};
 use crate::frame::{ChildArguments, Measured, Result, stopped};
 use check::Expected;
-use relaxed::{RELAX, Relax};
 use steps::{All, PERFORMED};
 
 const SLOTS: usize = 1_000;
@@ -54,9 +52,9 @@ pub(crate) async fn measure(child: &ChildArguments) -> Result<Measured> {
     let (name, numbers) = child.name_and_numbers()?;
     let setup = Setup::new(&numbers)?;
     let pool = child.pool(setup.connections).await?;
-    let relax = match name {
-        "ours" => None,
-        "ours-relaxed" => Some(RELAX.ok_or("there is no setting of relaxed commits yet")?),
+    let asynchronous = match name {
+        "ours" => false,
+        "ours-relaxed" => true,
         other => return Err(format!("no system is called `{other}`").into()),
     };
     let items = child.items;
@@ -72,7 +70,7 @@ pub(crate) async fn measure(child: &ChildArguments) -> Result<Measured> {
         }
         ("peers.fan", "run") => bulk(&pool, items, &setup, steps::fan, check::fan()).await?,
         ("peers.single", "run") => single(&pool, items, &setup).await?,
-        ("peers.latency", "run") => latency(&pool, items, &setup, relax).await?,
+        ("peers.latency", "run") => latency(&pool, items, &setup, asynchronous).await?,
         ("peers.latency_split", "work") => {
             worker(&pool, &setup).run_until(stopped()).await?;
             Measured::default()
@@ -187,14 +185,9 @@ async fn single(pool: &PgPool, runs: u64, setup: &Setup) -> Result<Measured> {
     })
 }
 
-async fn latency(
-    pool: &PgPool,
-    times: u64,
-    setup: &Setup,
-    relax: Option<Relax>,
-) -> Result<Measured> {
+async fn latency(pool: &PgPool, times: u64, setup: &Setup, asynchronous: bool) -> Result<Measured> {
     let working = Working::start(pool, worker(pool, setup)).await?;
-    let measured = lone_runs(pool, times, relax).await?;
+    let measured = lone_runs(pool, times, asynchronous).await?;
     working.stop().await?;
     check::CHAIN.check(pool, times + WARM_UP).await?;
     Ok(Measured {
@@ -206,7 +199,7 @@ async fn latency(
 /// The client's part of `latency_split`: the worker is another process.
 async fn latency_split(pool: &PgPool, times: u64, setup: &Setup) -> Result<Measured> {
     until(pool, "select exists (select from pipeline.workers)").await?;
-    let measured = lone_runs(pool, times, None).await?;
+    let measured = lone_runs(pool, times, false).await?;
     check::CHAIN.check(pool, times + WARM_UP).await?;
     Ok(Measured {
         settings: setup.text("one run at a time, client and worker in two processes"),
@@ -214,13 +207,15 @@ async fn latency_split(pool: &PgPool, times: u64, setup: &Setup) -> Result<Measu
     })
 }
 
-async fn lone_runs(pool: &PgPool, times: u64, relax: Option<Relax>) -> Result<Measured> {
+async fn lone_runs(pool: &PgPool, times: u64, asynchronous: bool) -> Result<Measured> {
     let client = Client::new(pool.clone());
     let mut floor = Floor::connect(pool).await?;
     let start = Instant::now();
     let series = floor
         .in_turn(times, async |number| {
-            let run = client.start(steps::chain_with(number, relax)?).await?;
+            let run = client
+                .start(steps::chain_with(number, asynchronous)?)
+                .await?;
             Ok(run.result().await?)
         })
         .await?;

@@ -6,7 +6,6 @@ use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Invalid, Pipeline};
 use serde::{Deserialize, Serialize};
 
-use super::relaxed::Relax;
 use crate::peers::payload::{CHAIN_STEPS, FAN_ARMS, Large, Payload};
 
 /// All job types, for [`pipeline::Worker::register`].
@@ -113,14 +112,14 @@ impl Perform for Sum {
 
 /// A chain that starts with this number.
 pub(crate) fn chain(number: u64) -> Result<Pipeline<u64>, Invalid> {
-    chain_with(number, None)
+    chain_with(number, false)
 }
 
-/// A chain with relaxed commits, if there is such a setting.
-pub(crate) fn chain_with(number: u64, relax: Option<Relax>) -> Result<Pipeline<u64>, Invalid> {
+/// A chain that starts with this number, with or without asynchronous commits.
+pub(crate) fn chain_with(number: u64, asynchronous: bool) -> Result<Pipeline<u64>, Invalid> {
     Pipeline::configure("chain", |p| {
-        if let Some(relax) = relax {
-            relax(p);
+        if asynchronous {
+            p.asynchronous_commit();
         }
         let mut last = p.step("0", First { n: number });
         for step in 1..CHAIN_STEPS {
