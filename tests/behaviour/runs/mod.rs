@@ -5,6 +5,7 @@ mod answers;
 mod batches;
 mod bytes;
 mod control;
+mod error_paths;
 mod events;
 mod failover;
 mod first_start;
