@@ -44,7 +44,8 @@ CREATE TYPE pipeline.takes AS ENUM (
     'maybe',
     'outcome',
     'failure',
-    'order'
+    'order',
+    'ended'
 );
 
 CREATE TYPE pipeline.out_edge AS (
@@ -215,6 +216,7 @@ CREATE TYPE pipeline.step_reason AS ENUM (
     'not_chosen',
     'no_failure',
     'none_succeeded',
+    'none_taken',
     'halted_by',
     'ended_by',
     'cancelled',
@@ -318,6 +320,16 @@ begin
         perform set_config('synchronous_commit', 'off', true);
     end if;
 end $$;
+
+CREATE FUNCTION pipeline.any_edge_effect(p_status pipeline.step_status) RETURNS pipeline.edge_effect
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case p_status
+        when 'succeeded' then 'satisfied'::pipeline.edge_effect
+        when 'skipped_by_branch' then 'not_taken'
+        else 'broken'
+    end
+$$;
 
 CREATE FUNCTION pipeline.cancel_run_v1(p_run bigint, p_stop_reason pipeline.stop_reason, OUT refused text, OUT queues text[], OUT ended_runs pipeline.ended_run[], OUT asked bigint[]) RETURNS record
     LANGUAGE plpgsql
@@ -633,6 +645,7 @@ begin
             select e.run, e.graph, o.no, count(*)::integer as count,
                    bool_or(e.status = 'succeeded') as has_success,
                    bool_or(effect.is = 'broken') as is_broken,
+                   bool_or(pipeline.any_edge_effect(e.status) = 'broken') as is_broken_for_any,
                    bool_or(effect.is = 'not_taken') as is_not_taken,
                    min(e.no) filter (where effect.is <> 'satisfied') as cause,
                    min(e.end_index) filter (where e.status = 'succeeded') as end_index, min(o.takes) as takes
@@ -645,14 +658,15 @@ begin
         ), decided as (
             update pipeline.steps s
             set open_edges = s.open_edges - t.count,
-                is_broken = s.is_broken or t.is_broken,
+                is_broken = effects.is_broken,
                 is_not_taken = s.is_not_taken or t.is_not_taken,
                 status = next.status,
                 enqueued_at = case when next.status = 'enqueued' then v_now end,
                 ended_at = case when next.status not in ('pending', 'enqueued') then v_now end,
                 reason = case next.status
                     when 'enqueued' then case when n.is_any then 'first'::pipeline.step_reason end
-                    when 'skipped_by_branch' then 'no_failure'
+                    when 'skipped_by_branch' then case when n.is_any then 'none_taken'::pipeline.step_reason
+                                                  else 'no_failure' end
                     when 'skipped' then case when n.is_any then 'none_succeeded'::pipeline.step_reason
                                         else 'broken' end
                 end,
@@ -667,8 +681,11 @@ begin
                 where b.run = t.run and b.no = t.no and b.status = 'pending' offset 0
             ) as b
             cross join lateral (
+                select b.is_broken or case when n.is_any then t.is_broken_for_any else t.is_broken end as is_broken
+            ) as effects
+            cross join lateral (
                 select pipeline.step_status_after(
-                    b.open_edges - t.count, n.is_any, n.kind, t.has_success, b.is_broken or t.is_broken,
+                    b.open_edges - t.count, n.is_any, n.kind, t.has_success, effects.is_broken,
                     b.is_not_taken or t.is_not_taken
                 ) as status
             ) as next
@@ -806,6 +823,7 @@ CREATE FUNCTION pipeline.edge_effect(p_status pipeline.step_status, p_is_ignored
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     select case
+        when p_takes = 'ended' then 'satisfied'::pipeline.edge_effect
         when p_takes = 'failure'
             then case when p_status = 'failed' then 'satisfied'::pipeline.edge_effect else 'not_taken' end
         when p_status in ('skipped', 'cancelled') or p_status = 'failed' and not p_is_ignored then 'broken'
@@ -1612,7 +1630,7 @@ begin
             ) as up
             -- Here and not in the join's condition, before which everything would be loaded.
             where n.in_edges <= c_edges
-              and d.graph = r.graph and d.downstream = n.no and d.takes <> 'order'
+              and d.graph = r.graph and d.downstream = n.no and d.takes not in ('order', 'ended')
               and (not n.is_any or d.upstream = s.cause)
             order by d.position
         ) as element
@@ -1652,7 +1670,7 @@ begin
                 from pipeline.steps up
                 where up.run = r.id and up.no = d.upstream offset 0
             ) as up
-            where d.graph = r.graph and d.downstream = n.no and d.takes <> 'order'
+            where d.graph = r.graph and d.downstream = n.no and d.takes not in ('order', 'ended')
               and (not n.is_any or d.upstream = s.cause)
         ) as given on n.in_edges > 0
         where given.large is not null or n.in_edges > c_edges or pg_column_size(s.params) > c_params
@@ -1692,7 +1710,7 @@ begin
                 select up.output, up.error_class, up.error_message, up.status from pipeline.steps up
                 where up.run = m.run and up.no = d.upstream offset 0
             ) as up
-            where loads.it and d.graph = m.graph and d.downstream = m.no and d.takes <> 'order'
+            where loads.it and d.graph = m.graph and d.downstream = m.no and d.takes not in ('order', 'ended')
               and (not m.is_any or d.upstream = m.cause)
             order by d.position
         ) as element
@@ -2144,10 +2162,12 @@ CREATE FUNCTION pipeline.recount_open_edges_v1(p_run bigint, p_no integer) RETUR
         from pipeline.runs r
         join pipeline.dependencies d on d.graph = r.graph and d.downstream = p_no
         join pipeline.nodes n on n.graph = r.graph and n.no = d.upstream
+        join pipeline.nodes self on self.graph = r.graph and self.no = p_no
         join pipeline.steps up on up.run = r.id and up.no = d.upstream
         cross join lateral (
             select up.status not in ('pending', 'enqueued', 'waiting') as ended,
-                   pipeline.edge_effect(up.status, n.strategy = 'ignore', d.takes) as effect
+                   case when self.is_any then pipeline.any_edge_effect(up.status)
+                        else pipeline.edge_effect(up.status, n.strategy = 'ignore', d.takes) end as effect
         ) as state
         where r.id = p_run
     ) as before
@@ -3033,8 +3053,8 @@ CREATE FUNCTION pipeline.step_status_after(p_open integer, p_is_any boolean, p_k
     select case
         when p_is_any and p_has_success then 'enqueued'::pipeline.step_status
         when p_open > 0 then 'pending'
-        when p_is_any then 'skipped'
-        when p_is_not_taken then 'skipped_by_branch'
+        when p_is_any and p_is_broken then 'skipped'
+        when p_is_any or p_is_not_taken then 'skipped_by_branch'
         when p_is_broken then 'skipped'
         when p_kind in ('barrier', 'merge') then 'succeeded'
         else 'enqueued'

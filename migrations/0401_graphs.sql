@@ -4,7 +4,11 @@
 create type pipeline.node_kind as enum
     ('job', 'branch', 'merge', 'barrier', 'each', 'child', 'timer', 'signal');
 create type pipeline.strategy as enum ('halt', 'continue', 'ignore');
-create type pipeline.takes as enum ('value', 'maybe', 'outcome', 'failure', 'order');
+create type pipeline.takes as enum (
+    'value', 'maybe', 'outcome', 'failure',
+    'order',
+    'ended'     -- as `order`, and every end satisfies the edge: from a barrier to an error path behind it
+);
 
 -- An edge, as the node that it leads away from stores it.
 create type pipeline.out_edge as (

@@ -9,6 +9,7 @@ create type pipeline.step_reason as enum (
     'not_chosen',       -- a branch around it chose another arm
     'no_failure',       -- it comes after a failure that did not happen
     'none_succeeded',   -- after_any: no upstream did
+    'none_taken',       -- after_any: every upstream is skipped_by_branch
     'halted_by',        -- a step failed under Halt
     'ended_by',         -- a step called cx.halt()
     'cancelled',        -- the run was
@@ -28,7 +29,7 @@ create table pipeline.steps (
     cause         integer,                       -- a step; see step_reason
     output_bytes  integer,                       -- the size of a large output; null: small
     attempt       smallint             not null default 0,
-    is_broken     boolean              not null default false, -- an upstream step broke its edge
+    is_broken     boolean              not null default false, -- an upstream step broke its edge; see any_edge_effect
     is_not_taken  boolean              not null default false, -- it waits for a failure that did not happen
     status        pipeline.step_status not null,
     reason        pipeline.step_reason,

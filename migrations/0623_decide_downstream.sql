@@ -31,6 +31,7 @@ begin
             select e.run, e.graph, o.no, count(*)::integer as count,
                    bool_or(e.status = 'succeeded') as has_success,
                    bool_or(effect.is = 'broken') as is_broken,
+                   bool_or(pipeline.any_edge_effect(e.status) = 'broken') as is_broken_for_any,
                    bool_or(effect.is = 'not_taken') as is_not_taken,
                    min(e.no) filter (where effect.is <> 'satisfied') as cause,
                    min(e.end_index) filter (where e.status = 'succeeded') as end_index, min(o.takes) as takes
@@ -43,14 +44,15 @@ begin
         ), decided as (
             update pipeline.steps s
             set open_edges = s.open_edges - t.count,
-                is_broken = s.is_broken or t.is_broken,
+                is_broken = effects.is_broken,
                 is_not_taken = s.is_not_taken or t.is_not_taken,
                 status = next.status,
                 enqueued_at = case when next.status = 'enqueued' then v_now end,
                 ended_at = case when next.status not in ('pending', 'enqueued') then v_now end,
                 reason = case next.status
                     when 'enqueued' then case when n.is_any then 'first'::pipeline.step_reason end
-                    when 'skipped_by_branch' then 'no_failure'
+                    when 'skipped_by_branch' then case when n.is_any then 'none_taken'::pipeline.step_reason
+                                                  else 'no_failure' end
                     when 'skipped' then case when n.is_any then 'none_succeeded'::pipeline.step_reason
                                         else 'broken' end
                 end,
@@ -65,8 +67,11 @@ begin
                 where b.run = t.run and b.no = t.no and b.status = 'pending' offset 0
             ) as b
             cross join lateral (
+                select b.is_broken or case when n.is_any then t.is_broken_for_any else t.is_broken end as is_broken
+            ) as effects
+            cross join lateral (
                 select pipeline.step_status_after(
-                    b.open_edges - t.count, n.is_any, n.kind, t.has_success, b.is_broken or t.is_broken,
+                    b.open_edges - t.count, n.is_any, n.kind, t.has_success, effects.is_broken,
                     b.is_not_taken or t.is_not_taken
                 ) as status
             ) as next

@@ -60,7 +60,7 @@ begin
             ) as up
             -- Here and not in the join's condition, before which everything would be loaded.
             where n.in_edges <= c_edges
-              and d.graph = r.graph and d.downstream = n.no and d.takes <> 'order'
+              and d.graph = r.graph and d.downstream = n.no and d.takes not in ('order', 'ended')
               and (not n.is_any or d.upstream = s.cause)
             order by d.position
         ) as element
@@ -100,7 +100,7 @@ begin
                 from pipeline.steps up
                 where up.run = r.id and up.no = d.upstream offset 0
             ) as up
-            where d.graph = r.graph and d.downstream = n.no and d.takes <> 'order'
+            where d.graph = r.graph and d.downstream = n.no and d.takes not in ('order', 'ended')
               and (not n.is_any or d.upstream = s.cause)
         ) as given on n.in_edges > 0
         where given.large is not null or n.in_edges > c_edges or pg_column_size(s.params) > c_params
@@ -140,7 +140,7 @@ begin
                 select up.output, up.error_class, up.error_message, up.status from pipeline.steps up
                 where up.run = m.run and up.no = d.upstream offset 0
             ) as up
-            where loads.it and d.graph = m.graph and d.downstream = m.no and d.takes <> 'order'
+            where loads.it and d.graph = m.graph and d.downstream = m.no and d.takes not in ('order', 'ended')
               and (not m.is_any or d.upstream = m.cause)
             order by d.position
         ) as element

@@ -11,10 +11,12 @@ as $$
         from pipeline.runs r
         join pipeline.dependencies d on d.graph = r.graph and d.downstream = p_no
         join pipeline.nodes n on n.graph = r.graph and n.no = d.upstream
+        join pipeline.nodes self on self.graph = r.graph and self.no = p_no
         join pipeline.steps up on up.run = r.id and up.no = d.upstream
         cross join lateral (
             select up.status not in ('pending', 'enqueued', 'waiting') as ended,
-                   pipeline.edge_effect(up.status, n.strategy = 'ignore', d.takes) as effect
+                   case when self.is_any then pipeline.any_edge_effect(up.status)
+                        else pipeline.edge_effect(up.status, n.strategy = 'ignore', d.takes) end as effect
         ) as state
         where r.id = p_run
     ) as before

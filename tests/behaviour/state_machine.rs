@@ -15,6 +15,7 @@ fn functions() -> BTreeSet<&'static str> {
             "step_outcome_after",
             "step_status_after",
             "edge_effect",
+            "any_edge_effect",
             "final_run_status",
         ];
         word.ends_with("_v1") || others.contains(word)
@@ -72,12 +73,13 @@ fn rows(header: &str) -> Vec<Vec<String>> {
 #[tokio::test]
 async fn the_table_of_edges_is_what_the_database_does() {
     with_database(async |db| {
-        let rows = rows("| the upstream step is | value, maybe, outcome, order | failure |");
+        let rows = rows("| the upstream step is | value, maybe, outcome, order | failure | ended | of `after_any` |");
         assert_eq!(rows.len(), 7);
         for row in rows {
             let status = row[0].split('`').nth(1).unwrap().to_owned();
             let is_ignored = row[0].contains("Ignore");
-            for (takes, column) in [("value", 1), ("maybe", 1), ("outcome", 1), ("order", 1), ("failure", 2)] {
+            let columns = [("value", 1), ("maybe", 1), ("outcome", 1), ("order", 1), ("failure", 2), ("ended", 3)];
+            for (takes, column) in columns {
                 let effect: String = sqlx::query_scalar(
                     "select pipeline.edge_effect($1::pipeline.step_status, $2, $3::pipeline.takes)::text",
                 )
@@ -89,6 +91,49 @@ async fn the_table_of_edges_is_what_the_database_does() {
                 .unwrap();
                 assert_eq!(effect.replace('_', " "), row[column], "{status} {takes}");
             }
+            let effect: String =
+                sqlx::query_scalar("select pipeline.any_edge_effect($1::pipeline.step_status)::text")
+                    .bind(&status)
+                    .fetch_one(db.pool())
+                    .await
+                    .unwrap();
+            assert_eq!(effect.replace('_', " "), row[4], "{status} of after_any");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_table_of_the_next_status_is_what_the_database_does() {
+    with_database(async |db| {
+        // For each row: open edges, after_any, kind, whether an upstream step succeeded, an edge is broken, an edge
+        // was not taken. Conditions of later rows hold as well.
+        let cases = [
+            (1, true, "job", true, true, false),
+            (1, true, "job", false, true, true),
+            (0, true, "job", false, true, true),
+            (0, true, "job", false, false, true),
+            (0, false, "barrier", true, true, true),
+            (0, false, "barrier", true, true, false),
+            (0, false, "barrier", true, false, false),
+            (0, false, "job", true, false, false),
+        ];
+        let rows = rows("| condition | status |");
+        assert_eq!(rows.len(), cases.len());
+        for (row, (open, is_any, kind, has_success, is_broken, is_not_taken)) in rows.iter().zip(cases) {
+            let status: String = sqlx::query_scalar(
+                "select pipeline.step_status_after($1, $2, $3::pipeline.node_kind, $4, $5, $6)::text",
+            )
+            .bind(open)
+            .bind(is_any)
+            .bind(kind)
+            .bind(has_success)
+            .bind(is_broken)
+            .bind(is_not_taken)
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
+            assert_eq!(format!("`{status}`"), row[1], "{}", row[0]);
         }
     })
     .await;

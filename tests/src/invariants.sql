@@ -263,11 +263,12 @@ join pipeline.nodes n on n.graph = r.graph and n.no = s.no
 cross join lateral (
     select count(*) as total,
            count(*) filter (where u.status in ('pending', 'enqueued', 'waiting')) as live,
-           count(*) filter (where d.takes <> 'failure'
+           count(*) filter (where d.takes not in ('failure', 'ended')
                               and (u.status in ('skipped', 'cancelled')
                                    or u.status = 'failed' and un.strategy <> 'ignore')) as broken,
            count(*) filter (where d.takes = 'failure' and u.status <> 'failed') as not_taken,
-           count(*) filter (where u.status = 'succeeded') as succeeded
+           count(*) filter (where u.status = 'succeeded') as succeeded,
+           count(*) filter (where u.status = 'skipped_by_branch') as left_out
     from pipeline.dependencies d
     join pipeline.steps u on u.run = s.run and u.no = d.upstream
     join pipeline.nodes un on un.graph = d.graph and un.no = d.upstream
@@ -283,9 +284,21 @@ where r.round = 1 and case
             then up.live > 0 or up.broken > 0 or up.not_taken > 0
         when s.reason = 'broken' then up.live > 0 or up.broken = 0
         when s.reason = 'no_failure' then up.not_taken = 0
-        when s.reason = 'none_succeeded' then up.live > 0 or up.succeeded > 0
+        when s.reason = 'none_succeeded' then up.live > 0 or up.succeeded > 0 or up.left_out = up.total
+        when s.reason = 'none_taken' then up.left_out < up.total
         else false
       end
+
+union all
+-- Rules 12 and 13: a barrier ends before the steps of its phase only if the whole run ends early or is cancelled,
+-- or if Halt skips it and no error path waits for its end.
+select format('barrier %s of run %s is %s because of %s, and error path %s waits for its end', s.no, s.run, s.status,
+              s.reason, d.downstream),
+       to_jsonb(s)
+from pipeline.steps s
+join pipeline.runs r on r.id = s.run
+join pipeline.dependencies d on d.graph = r.graph and d.upstream = s.no and d.takes = 'ended'
+where s.reason = 'halted_by'
 
 union all
 -- §8: only the chosen arm runs, also of a branch around it.

@@ -160,6 +160,8 @@ pub enum Why {
     },
     /// It came after any of several, and none of them succeeded.
     NoneSucceeded,
+    /// It came after any of several, and all of them were left out.
+    NoneTaken,
     /// A step failed, and halted the run.
     HaltedBy {
         /// The step that failed.
@@ -187,6 +189,7 @@ impl Why {
             "not_chosen" => Self::NotChosen { branch: step },
             "no_failure" => Self::NoFailure { of: step },
             "none_succeeded" => Self::NoneSucceeded,
+            "none_taken" => Self::NoneTaken,
             "halted_by" => Self::HaltedBy { step },
             "ended_by" => Self::EndedBy { step },
             "cancelled" => Self::Cancelled,
@@ -205,6 +208,7 @@ impl fmt::Display for Why {
             Self::NotChosen { branch } => write!(f, "`{branch}` chose another arm"),
             Self::NoFailure { of } => write!(f, "`{of}` did not fail"),
             Self::NoneSucceeded => f.write_str("none of the steps before it succeeded"),
+            Self::NoneTaken => f.write_str("all steps before it were left out"),
             Self::HaltedBy { step } => write!(f, "`{step}` failed and halted the run"),
             Self::EndedBy { step } => write!(f, "`{step}` ended the run early"),
             Self::Cancelled => f.write_str("the run was cancelled"),

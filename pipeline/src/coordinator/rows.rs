@@ -104,7 +104,11 @@ impl StartedRow {
             params: self.params,
             options: self.options,
             shape: self.shape,
-            takes: Some(takes.filter(|takes| takes != "order").collect()),
+            takes: Some(
+                takes
+                    .filter(|takes| takes != "order" && takes != "ended")
+                    .collect(),
+            ),
             outputs: self.outputs,
             failed: self.failed,
             classes: self.classes,

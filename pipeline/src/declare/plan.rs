@@ -72,7 +72,7 @@ impl Before {
 
     /// The shape, where it does not follow from the edges.
     fn shape_to_store(&self) -> Option<Shape> {
-        let taking = self.edges.iter().filter(|edge| edge.takes != Takes::Order);
+        let taking = self.edges.iter().filter(|edge| edge.takes.is_input());
         let follows = Shape::of(taking.count());
         self.shape
             .clone()
@@ -136,7 +136,8 @@ impl Plan {
     }
 
     /// Steps that run if this one fails for good; they may take the failure. If it ends otherwise,
-    /// they are left out as by a branch.
+    /// they are left out as by a branch. Behind a [`barrier`](Self::barrier) they wait until all steps before it
+    /// have ended.
     pub fn after_failure<H: Handle>(&self, of: &H) -> AfterFailure {
         AfterFailure::new(self.clone(), of)
     }
@@ -362,13 +363,13 @@ impl State {
         })
     }
 
-    /// A step that nothing of its phase comes before waits for the barrier; one that nothing of its
-    /// arm comes before waits for the branch. Where any upstream is enough, none can be added: there
+    /// A step that nothing of its phase comes before waits for the barrier (a step after a failure for any end
+    /// of the barrier); one that nothing of its arm comes before waits for the branch. Where any upstream is enough, none can be added: there
     /// all must lie inside, which is judged with the rest of the graph.
     fn with_gates(&self, mut after: Vec<Edge>, join: Join) -> Vec<Edge> {
         // What is taken twice is two values, where there are several.
         let mut known = HashSet::with_capacity(after.len());
-        let is_input = |edge: &Edge| join == Join::All && edge.takes != Takes::Order;
+        let is_input = |edge: &Edge| join == Join::All && edge.takes.is_input();
         after.retain(|edge| is_input(edge) || known.insert(edge.clone()));
         if join == Join::Any {
             return after;
@@ -385,7 +386,15 @@ impl State {
         if let Some(barrier) = &self.barrier {
             let in_phase = |edge: &Edge| place(edge).is_some_and(|at| at >= self.phase);
             if !after.iter().any(in_phase) {
-                after.push(order(barrier));
+                let is_error_path = after.iter().any(|edge| edge.takes == Takes::Failure);
+                after.push(Edge {
+                    step: barrier.clone(),
+                    takes: if is_error_path {
+                        Takes::Ended
+                    } else {
+                        Takes::Order
+                    },
+                });
             }
         }
         after

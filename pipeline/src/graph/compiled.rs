@@ -21,8 +21,8 @@ use super::validate::{self, Found};
 /// # Edges
 ///
 /// Besides those that were declared there are the edges of barriers and merges: a barrier comes after
-/// every node of its phase, a node comes after the barrier before its phase unless it comes after
-/// another node of it, and a merge comes after its branch, the nodes whose values it passes on, and
+/// every node of its phase (and after the barrier before, if an error path waits for that one), a node comes
+/// after the barrier before its phase unless it comes after another node of it, and a merge comes after its branch, the nodes whose values it passes on, and
 /// the last nodes of the arms.
 ///
 /// A node that takes from another twice has two edges [upstream](Node::upstream), one for each value of
@@ -269,7 +269,7 @@ impl<'g> Node<'g> {
         if let Some(declared) = &self.step().input {
             return Some(declared.clone());
         }
-        let taking = self.upstream().iter().filter(|up| up.takes != Takes::Order);
+        let taking = self.upstream().iter().filter(|up| up.takes.is_input());
         match self.join() {
             Join::All => Shape::of(taking.count()),
             Join::Any => Shape::of(taking.count().min(1)),
@@ -292,7 +292,8 @@ impl<'g> Node<'g> {
         self.step().optional
     }
 
-    /// Whether it comes after a failure, or after nothing but such nodes: then Halt does not skip it.
+    /// Whether Halt does not skip it: it comes after a failure, or after nothing but such nodes; or it is a
+    /// barrier between a node and one after that node's failure, which waits for it.
     pub fn is_exempt_from_halt(self) -> bool {
         self.compiled().is_exempt_from_halt
     }
@@ -368,10 +369,15 @@ fn nodes(found: &Found, upstream: &Lists<Upstream>) -> Vec<Compiled> {
     let mut nodes: Vec<Compiled> = Vec::with_capacity(found.order.len());
     for (no, &declared) in (0..).zip(&found.order) {
         let before = upstream.of(no);
-        let is_exempt =
-            |up: &Upstream| up.takes == Takes::Failure || nodes[up.no as usize].is_exempt_from_halt;
-        let is_exempt_from_halt =
-            found.has_failures && !before.is_empty() && before.iter().all(is_exempt);
+        let is_after_failure = |up: &Upstream| up.takes == Takes::Failure;
+        let is_on_error_path = |up: &Upstream| {
+            let node = &nodes[up.no as usize];
+            node.is_exempt_from_halt && !found.awaited_barriers.contains(&node.declared)
+        };
+        let is_exempt_from_halt = found.has_failures
+            && (before.iter().any(is_after_failure)
+                || !before.is_empty() && before.iter().all(is_on_error_path)
+                || found.awaited_barriers.contains(&declared));
         let waits = if found.has_repeats {
             distinct(before)
         } else {

@@ -215,12 +215,11 @@ fn kind(graph: &Graph, node: Node<'_>, kind: &StepKind, ink: &mut Ink) {
 
 /// Edges that take something make the input, in their order; those that do not have none.
 fn edges(node: Node<'_>, ink: &mut Ink) {
-    let is_order = |takes: Takes| takes == Takes::Order;
-    let taking = node.upstream().iter().filter(|up| !is_order(up.takes));
+    let taking = node.upstream().iter().filter(|up| up.takes.is_input());
     let mut following: Vec<u32> = node
         .upstream()
         .iter()
-        .filter(|up| is_order(up.takes))
+        .filter(|up| !up.takes.is_input())
         .map(|up| up.no)
         .collect();
     following.sort_unstable();
@@ -232,7 +231,7 @@ fn edges(node: Node<'_>, ink: &mut Ink) {
             Takes::Maybe => 1,
             Takes::Outcome => 2,
             Takes::Failure => 3,
-            Takes::Order => 4,
+            Takes::Order | Takes::Ended => 4,
         });
     }
     ink.number(following.len() as u64);

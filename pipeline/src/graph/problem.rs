@@ -399,6 +399,18 @@ pub enum Problem {
         upstream: String,
     },
 
+    /// A step that waits for every end of another, where only a step after a failure does so, behind a barrier.
+    #[error(
+        "step `{step}` takes nothing but the end of `{upstream}` (`ended`), which only a step after a failure \
+         takes, of the barrier before its phase: take the order only (`order`)"
+    )]
+    EndedWithoutBarrier {
+        /// The step.
+        step: String,
+        /// Its upstream.
+        upstream: String,
+    },
+
     /// An any-join, or a step after a failure, whose upstream would not wait for what it waits for.
     #[error(
         "step `{step}` {verb} `{upstream}`, which stands outside of its {area}: \
@@ -549,6 +561,8 @@ pub enum Absence {
         /// The step whose value it gives.
         value: String,
     },
+    /// It is an any-join whose upstreams may all be left out.
+    AnyOfNone,
 }
 
 impl fmt::Display for Absence {
@@ -569,6 +583,10 @@ impl fmt::Display for Absence {
             Self::ArmUnsure { arm, value } => {
                 write!(f, "the arm `{arm}` returns `{value}`, which may be absent")
             }
+            Self::AnyOfNone => f.write_str(
+                "it waits for any of several steps that may all be left out (each runs only after a \
+                 failure, or in an arm)",
+            ),
         }
     }
 }
@@ -587,6 +605,7 @@ impl Absence {
             }
             Self::ArmWithout { .. } => "let every arm return a value".to_owned(),
             Self::ArmUnsure { value, .. } => format!("make `{value}` sure within its arm"),
+            Self::AnyOfNone => format!("let `{upstream}` wait for a step that always runs, too"),
         }
     }
 }

@@ -175,6 +175,16 @@ pub enum Takes {
     Failure,
     /// Nothing: order only.
     Order,
+    /// Nothing: order only, and every end of the step before satisfies the edge. Only between a barrier and a
+    /// step after the failure of a step before that barrier, where validation adds it.
+    Ended,
+}
+
+impl Takes {
+    /// Whether the edge adds an element to the input of the step after.
+    pub fn is_input(self) -> bool {
+        !matches!(self, Self::Order | Self::Ended)
+    }
 }
 
 /// Which of its upstreams a step waits for.

@@ -177,7 +177,9 @@ fn cause(why: &Why) -> Option<&str> {
         | Why::NoFailure { of: step }
         | Why::HaltedBy { step }
         | Why::EndedBy { step } => Some(step),
-        Why::NoneSucceeded | Why::Cancelled | Why::Deadline | Why::RunSkipped => None,
+        Why::NoneSucceeded | Why::NoneTaken | Why::Cancelled | Why::Deadline | Why::RunSkipped => {
+            None
+        }
     }
 }
 

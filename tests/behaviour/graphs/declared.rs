@@ -88,7 +88,7 @@ fn keys(spec: &GraphSpec) -> Vec<&str> {
 }
 
 /// `key` for a value, `key?` for one that may be absent, `key!` for an outcome, `key~` for a
-/// failure, `(key)` for order alone.
+/// failure, `(key)` for order alone, `(key.)` for order and any end.
 fn after(spec: &GraphSpec, key: &str) -> Vec<String> {
     let show = |edge: &Edge| match edge.takes {
         Takes::Value => edge.step.clone(),
@@ -96,6 +96,7 @@ fn after(spec: &GraphSpec, key: &str) -> Vec<String> {
         Takes::Outcome => format!("{}!", edge.step),
         Takes::Failure => format!("{}~", edge.step),
         Takes::Order => format!("({})", edge.step),
+        Takes::Ended => format!("({}.)", edge.step),
     };
     step(spec, key).after.iter().map(show).collect()
 }
@@ -598,6 +599,44 @@ fn the_first_that_comes_is_of_one_phase() {
     }));
     assert!(
         found.len() == 1 && found[0].contains("`c`") && found[0].contains("`a`"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn an_error_path_may_stand_behind_a_barrier() {
+    let declared = Pipeline::configure("error_path", |p| {
+        let a = p.step("a", Make);
+        p.barrier();
+        let sorry = p.after_failure(&a).step("sorry", Make);
+        p.following(&sorry).step("log", Make);
+        p.step("b", Make);
+    });
+    let spec = spec(&declared);
+    assert_eq!(after(spec, "sorry"), ["a~", "(barrier:1.)"]);
+    assert_eq!(after(spec, "log"), ["(sorry)"]);
+    assert_eq!(after(spec, "b"), ["(barrier:1)"]);
+}
+
+/// A handle that was carried out of its arm looks sure, and is not.
+#[test]
+fn the_first_of_steps_in_an_arm_may_be_absent() {
+    let found = problems(Pipeline::configure("any", |p| {
+        let mut carried: Option<Step<i64>> = None;
+        let first = p.step("first", Make);
+        first.branch(
+            "decide",
+            Decide,
+            WayArms {
+                left: || carried = Some(first.then("a", Add)),
+                right: || {},
+            },
+        );
+        let any = p.after_any(carried.as_ref()).step("c", Add);
+        any.then("d", Add);
+    }));
+    assert!(
+        found.len() == 1 && found[0].contains("the value of `c` as sure"),
         "{found:?}"
     );
 }

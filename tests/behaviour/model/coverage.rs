@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pipeline::graph::spec::{StepKind, StepSpec};
+use pipeline::graph::spec::{GraphSpec, StepKind, StepSpec, Takes};
 use proptest::strategy::{Strategy as _, ValueTree};
 use proptest::test_runner::TestRunner;
-use tests::model::Effect;
 use tests::model::arbitrary::{Knobs, graph, order, script};
+use tests::model::play::Play;
+use tests::model::{Effect, RunId, StepStatus};
 
 use super::properties::played;
 
@@ -30,6 +31,7 @@ fn random_graphs_have_every_shape_and_runs_every_end() {
                 found.insert(why.split('(').next().unwrap_or_default().to_owned());
             }
         }
+        found.extend(error_paths_behind_barriers(&spec, &play, run));
         for one in found {
             *seen.entry(one).or_default() += 1;
         }
@@ -37,6 +39,9 @@ fn random_graphs_have_every_shape_and_runs_every_end() {
     for expected in [
         "job",
         "error",
+        "error path behind a barrier",
+        "error path behind a barrier that ran",
+        "error path behind a barrier that Halt left pending",
         "any",
         "timer",
         "signal",
@@ -60,6 +65,7 @@ fn random_graphs_have_every_shape_and_runs_every_end() {
         "NotChosen",
         "NoFailure",
         "NoneSucceeded",
+        "NoneTaken",
         "HaltedBy",
         "EndedBy",
         "NotAnArm",
@@ -68,6 +74,27 @@ fn random_graphs_have_every_shape_and_runs_every_end() {
         let times = seen.get(expected).copied().unwrap_or(0);
         assert!(times >= 4, "{expected}: {times} of 400, of {seen:?}");
     }
+}
+
+/// The error paths of the graph that wait for barriers, and what became of them.
+fn error_paths_behind_barriers(spec: &GraphSpec, play: &Play, run: RunId) -> Vec<String> {
+    let mut found = Vec::new();
+    for step in &spec.steps {
+        let Some(gate) = step.after.iter().find(|edge| edge.takes == Takes::Ended) else {
+            continue;
+        };
+        let path = "error path behind a barrier";
+        found.push(path.to_owned());
+        let model = &play.model;
+        if model.step(run, &step.key).ended_by.is_some() {
+            found.push(format!("{path} that ran"));
+            let was_halted = model.run(run).halt_triggered;
+            if was_halted && model.step(run, &gate.step).status == StepStatus::Skipped {
+                found.push(format!("{path} that Halt left pending"));
+            }
+        }
+    }
+    found
 }
 
 fn shapes(step: &StepSpec) -> Vec<String> {

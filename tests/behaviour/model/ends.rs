@@ -301,6 +301,87 @@ fn rule_20_after_any_is_skipped_when_none_can_succeed_any_more() {
 }
 
 #[test]
+fn rule_20_after_any_over_paths_that_were_not_taken_is_skipped_by_branch() {
+    let steps = [
+        job("a"),
+        job("b"),
+        job("mend_a").after_failure("a"),
+        job("mend_b").after_failure("b"),
+        job("any").after_any(&["mend_a", "mend_b"]),
+        job("report").takes("any", Takes::Maybe),
+    ];
+    let spec = under(Strategy::Continue, steps);
+    let (mut model, run) = started(&spec);
+    model.ok(run, "a");
+    assert_eq!(model.is(run, "any"), S::Pending);
+    assert_eq!(released(&model.ok(run, "b")), ["report"]);
+    assert_eq!(model.is(run, "any"), S::SkippedByBranch);
+    assert_eq!(model.step(run, "any").why, Some(Why::NoneTaken));
+    assert_eq!(model.input(run, "report"), [Input::Absent]);
+    model.ok(run, "report");
+    assert_eq!(model.status(run), R::Succeeded);
+
+    let (mut model, run) = started(&spec);
+    model.ok(run, "a");
+    model.fail(run, "b");
+    assert_eq!(released(&model.ok(run, "mend_b")), ["any"]);
+
+    let (mut model, run) = started(&spec);
+    model.ok(run, "a");
+    model.fail(run, "b");
+    model.fail(run, "mend_b");
+    assert_eq!(
+        model.are(run, ["any", "report"]),
+        [S::Skipped; 2],
+        "one was taken, and failed"
+    );
+    assert_eq!(model.step(run, "any").why, Some(Why::NoneSucceeded));
+}
+
+#[test]
+fn rule_20_after_any_over_a_path_not_taken_and_another_end_is_skipped() {
+    for outcome in [Outcome::Failed, Outcome::Success(1)] {
+        let steps = [
+            job("a").optional(),
+            job("b").on_failure(Strategy::Continue),
+            job("c").after("b"),
+            job("mend").after_failure("b"),
+            job("any").after_any(&["a", "mend"]),
+            job("other").after_any(&["c", "mend"]),
+        ];
+        let (mut model, run) = started(&under(Strategy::Continue, steps));
+        model.fail(run, "a");
+        let is_taken = outcome == Outcome::Failed;
+        model.run_attempt(run, "b", outcome);
+        if is_taken {
+            assert_eq!(model.is(run, "c"), S::Skipped);
+            model.fail(run, "mend");
+        } else {
+            model.fail(run, "c");
+        }
+        assert_eq!(model.are(run, ["any", "other"]), [S::Skipped; 2]);
+    }
+}
+
+#[test]
+fn rule_20_after_any_over_arms_that_were_not_chosen_is_skipped_by_branch() {
+    let steps = [
+        branch("format", &["hd", "sd", "none"]),
+        job("a").following("format").arm("format", "hd"),
+        job("b").following("format").arm("format", "sd"),
+        job("any").after_any(&["a", "b"]),
+        job("report").takes("any", Takes::Maybe),
+    ];
+    let (mut model, run) = started(&graph(steps.clone()));
+    assert_eq!(released(&model.choose(run, "format", "none")), ["report"]);
+    assert_eq!(model.is(run, "any"), S::SkippedByBranch);
+
+    let (mut model, run) = started(&graph(steps));
+    model.choose(run, "format", "sd");
+    assert_eq!(released(&model.ok(run, "b")), ["any"]);
+}
+
+#[test]
 fn rule_20_a_barrier_holds_back_after_any_and_is_no_upstream_of_it() {
     let steps = [
         job("a"),

@@ -7,6 +7,7 @@ mod cancelling;
 mod chain_properties;
 mod coverage;
 mod ends;
+mod error_paths;
 mod properties;
 mod reopening;
 mod statuses;

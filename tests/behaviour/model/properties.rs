@@ -173,6 +173,31 @@ proptest! {
         }
     }
 
+    /// Rule 12 and §8: an error path behind a barrier starts when all steps before the barrier have ended.
+    #[test]
+    fn an_error_path_behind_a_barrier_starts_when_all_before_it_have_ended(
+        spec in graph(Knobs::ALL),
+        script in script(Knobs::ALL),
+        order in order(),
+    ) {
+        let (play, run) = disturbed(&spec, &script, &order, |_, _| {});
+        let mut live: BTreeSet<Key> = play.model.statuses(run).into_iter().map(|(key, _)| key).collect();
+        for effect in play.log.iter().flat_map(|(_, effects)| effects) {
+            match effect {
+                Effect::Ended { step, .. } => drop(live.remove(step)),
+                Effect::Released { step, .. } => {
+                    let graph = &play.model.run(run).graph;
+                    let links = &graph.nodes[graph.number(step).unwrap()].links;
+                    for gate in links.iter().filter(|link| link.takes == Takes::Ended) {
+                        let mut before = graph.nodes[..=gate.from].iter();
+                        prop_assert!(before.all(|node| !live.contains(&node.key)), "{step}");
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Rule 13: where every step has a strategy of its own, the pipeline's decides nothing.
     #[test]
     fn override_means_override(

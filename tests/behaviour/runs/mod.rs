@@ -7,6 +7,7 @@ mod asynchronous_commit;
 mod batches;
 mod bytes;
 mod control;
+mod error_paths;
 mod events;
 mod failover;
 mod first_start;

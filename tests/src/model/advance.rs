@@ -29,10 +29,12 @@ impl Model {
     }
 
     /// Rule 13: Halt sets `halt_triggered` and skips every pending and waiting step; enqueued work
-    /// runs on. Rule 12: `after_failure` and what depends on it alone is exempt.
+    /// runs on. Rule 12: `after_failure` and what depends on it alone is exempt. Reading: so is a barrier
+    /// that an error path behind it waits for.
     fn halt(&mut self, run: RunId, by: Key, out: &mut Vec<Effect>) -> Result<(), Refusal> {
         self.runs[run.0].halt_triggered = true;
-        self.skip(run, |node| !node.exempt, &Why::HaltedBy(by), out)
+        let is_skipped = |node: &Node| !node.exempt && !node.is_awaited;
+        self.skip(run, is_skipped, &Why::HaltedBy(by), out)
     }
 
     /// Rule 14: `cx.halt()` skips pending and waiting steps.
@@ -195,6 +197,8 @@ fn ready(kind: &StepKind) -> Decision {
 /// Rule 20: ready at the first upstream that succeeded; skipped when none can any more.
 ///
 /// Reading: "succeeded" is that status alone, not all that satisfies an edge: there must be a value.
+///
+/// Reading: if all upstreams are `skipped_by_branch`, so is the step: nothing went wrong.
 fn first_that_succeeded(run: &Run, no: usize) -> Option<Decision> {
     let (gates, upstreams): (Vec<&Link>, Vec<&Link>) =
         run.graph.nodes[no].links.iter().partition(|link| link.gate);
@@ -215,7 +219,11 @@ fn first_that_succeeded(run: &Run, no: usize) -> Option<Decision> {
     {
         return Some(ready(run.graph.kind(no)));
     }
-    let none_can = upstreams.iter().all(|link| status(link).ended());
+    let all_are = |is: fn(StepStatus) -> bool| upstreams.iter().all(|link| is(status(link)));
+    if all_are(|status| status == StepStatus::SkippedByBranch) {
+        return Some(Decision::SkippedByBranch(Why::NoneTaken));
+    }
+    let none_can = all_are(StepStatus::ended);
     none_can.then_some(Decision::Skipped(Why::NoneSucceeded))
 }
 
@@ -251,6 +259,9 @@ fn edge(run: &Run, link: &Link) -> Edge {
     let status = run.steps[link.from].status;
     if !status.ended() {
         return Edge::Open;
+    }
+    if link.takes == Takes::Ended {
+        return Edge::Satisfied;
     }
     if link.takes == Takes::Failure {
         return match status {

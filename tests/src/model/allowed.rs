@@ -88,7 +88,7 @@ impl View<'_> {
                 Err("the run ended and it did not (rule 9)")
             }
             StepStatus::SkippedByBranch => check(
-                self.not_chosen(step) || self.has_no_failure(step),
+                self.not_chosen(step) || self.has_no_failure(step) || self.none_taken(step),
                 "nothing put it on a path that was not taken (rule 12)",
             ),
             StepStatus::Skipped => check(
@@ -113,7 +113,7 @@ impl View<'_> {
             "it ran, and its arm was not chosen (rule 12)",
         )?;
         check(
-            !self.has_no_failure(step) && !self.blocked(step),
+            !self.has_no_failure(step) && !self.none_taken(step) && !self.blocked(step),
             "it ran, and its upstreams did not let it (rules 12, 20)",
         )?;
         check(
@@ -158,16 +158,25 @@ impl View<'_> {
         failures.any(|edge| self.status(&edge.step) != StepStatus::Failed)
     }
 
+    /// It comes after any of several, all of which are `skipped_by_branch`.
+    fn none_taken(&self, step: &StepSpec) -> bool {
+        let mut any = step.after.iter().filter(|edge| !self.gate(edge, step));
+        step.join == Join::Any
+            && any.all(|edge| self.status(&edge.step) == StepStatus::SkippedByBranch)
+    }
+
     /// An edge of it is broken, or nothing that it would take any of succeeded.
     fn blocked(&self, step: &StepSpec) -> bool {
-        let broken = |edge: &&Edge| edge.takes != Takes::Failure && self.breaks(&edge.step);
+        let can_break = |edge: &Edge| !matches!(edge.takes, Takes::Failure | Takes::Ended);
+        let broken = |edge: &&Edge| can_break(edge) && self.breaks(&edge.step);
         match step.join {
             Join::All => step.after.iter().any(|edge| broken(&edge)),
             Join::Any => {
                 let (gates, any): (Vec<&Edge>, Vec<&Edge>) =
                     step.after.iter().partition(|edge| self.gate(edge, step));
                 let succeeded = |edge: &&Edge| self.status(&edge.step) == StepStatus::Succeeded;
-                gates.iter().any(broken) || !any.iter().any(succeeded)
+                let is_lost = !self.none_taken(step) && !any.iter().any(succeeded);
+                gates.iter().any(broken) || is_lost
             }
         }
     }
@@ -201,7 +210,9 @@ impl View<'_> {
             let sweeps = match self.end.steps[by].status {
                 StepStatus::EndedRun => true,
                 StepStatus::Failed => {
-                    self.strategy(&self.spec.steps[by]) == Strategy::Halt && !self.exempt(step)
+                    self.strategy(&self.spec.steps[by]) == Strategy::Halt
+                        && !self.exempt(step)
+                        && !self.is_awaited(no)
                 }
                 _ => false,
             };
@@ -217,19 +228,34 @@ impl View<'_> {
             || (!after.is_empty() && after.iter().all(exempt))
     }
 
+    /// A barrier between a step and its error path: the error path waits for its end.
+    fn is_awaited(&self, no: usize) -> bool {
+        let spans = |(path, step): (usize, &StepSpec)| {
+            let mut failures = step
+                .after
+                .iter()
+                .filter(|edge| edge.takes == Takes::Failure);
+            path > no && failures.any(|edge| self.number(&edge.step) < no)
+        };
+        let is_barrier = matches!(self.spec.steps[no].kind, StepKind::Barrier);
+        is_barrier && self.spec.steps.iter().enumerate().any(spans)
+    }
+
     /// Its arm was chosen, or the sweep of an upstream decided it before its branch was decided.
     fn before_its_arm(&self, no: usize) -> bool {
         !self.not_chosen(&self.spec.steps[no]) || self.needs(no).iter().any(|up| self.swept(*up))
     }
 
     /// The steps that had ended when this one began. What was skipped may have been swept while
-    /// its upstreams went on, and an arm that was not chosen needed its branch only.
+    /// its upstreams went on (not a barrier that an error path waits for), and an arm that was not chosen needed its branch only.
     fn needs(&self, no: usize) -> BTreeSet<usize> {
         let mut needed = BTreeSet::new();
         let mut open = vec![no];
         while let Some(at) = open.pop() {
             let step = &self.spec.steps[at];
-            let swept = at != no && self.end.steps[at].status == StepStatus::Skipped;
+            let swept = at != no
+                && self.end.steps[at].status == StepStatus::Skipped
+                && !self.is_awaited(at);
             let upstreams: Vec<&str> = match &step.arm {
                 _ if swept => Vec::new(),
                 Some(arm) if self.not_chosen(step) && at != no => vec![&arm.branch],

@@ -21,8 +21,8 @@ pub struct Knobs {
     pub waits: bool,
     /// Edges out of an arm other than by its merge.
     pub out_of_arms: bool,
-    /// Edges from arm to arm of one branch, `after_any` and `after_failure` across phases and into arms: the
-    /// rules have a reading for them, and no graph that can be declared has them.
+    /// Edges from arm to arm of one branch, `after_any` across phases and into arms, `after_failure` into arms:
+    /// the rules have a reading for them, and no graph that can be declared has them.
     pub across: bool,
     /// Blocks (steps or branches) at the top level.
     pub blocks: usize,
@@ -101,7 +101,11 @@ fn blocks(knobs: Knobs) -> impl Strategy<Value = Vec<Block>> {
 
 /// A valid graph: layers, branches (nested, empty), barriers, error paths, strategies at both levels.
 pub fn graph(knobs: Knobs) -> impl Strategy<Value = Sketch> {
-    (blocks(knobs), any::<u8>()).prop_map(move |(blocks, number)| {
+    (blocks(knobs), any::<u8>()).prop_map(move |(mut blocks, number)| {
+        if number / 3 % 4 == 0 {
+            // Small graphs seldom have two phases by themselves.
+            blocks.insert(blocks.len() - 1, Block::Barrier);
+        }
         let strategy = match number % 3 {
             0 if knobs.halt => OnFailure::Halt,
             1 => OnFailure::Ignore,
@@ -145,6 +149,8 @@ struct Seen {
     key: String,
     /// Its value is sure, if what comes after it runs.
     sure: bool,
+    /// It may be `skipped_by_branch` although what comes after it runs.
+    may_be_left_out: bool,
     can_fail: bool,
     decides: bool,
 }
@@ -200,24 +206,41 @@ impl Weave {
     fn step(&mut self, seed: &Seed) -> Option<String> {
         let failing = self.failing(seed);
         // The one that is taken has succeeded: only a merge may have no value even so.
-        let any: Vec<&Seen> = self
+        let mut any: Vec<&Seen> = self
             .within()
             .iter()
             .filter(|seen| (seen.sure || !seen.key.starts_with("merge")) && !seen.decides)
             .collect();
+        let may_all_be_left_out = any.iter().any(|seen| seen.may_be_left_out)
+            && (matches!(seed.kind % 16, 4..=6) || seed.takes.is_multiple_of(2));
+        if may_all_be_left_out {
+            any.retain(|seen| seen.may_be_left_out);
+        }
         let mut optional = seed.strategy % 7 == 6;
-        let mut is_sure = true;
+        let mut may_be_left_out = false;
+        let is_any = |kind: u8| match kind {
+            12 | 13 => !any.is_empty(),
+            4..=6 => may_all_be_left_out,
+            _ => false,
+        };
+        // Behind a barrier there are more error paths than elsewhere.
+        let is_error_path = match self.arm {
+            None if self.phase > 0 => matches!(seed.kind % 16, 0..=3 | 14 | 15),
+            _ => matches!(seed.kind % 16, 3 | 14 | 15),
+        };
         let node = match (seed.kind % 16, failing) {
-            (14 | 15, Some(of)) => {
-                is_sure = false;
+            (_, Some(of)) if is_error_path => {
+                may_be_left_out = true;
                 build::job(&self.key("error")).after_failure(&of)
             }
-            (12 | 13, _) if self.knobs.any && !any.is_empty() => {
-                let pick = |number: &u8| &*any[usize::from(*number) % any.len()].key;
+            (kind, _) if self.knobs.any && is_any(kind) => {
+                let pick = |number: &u8| any[usize::from(*number) % any.len()];
                 let mut of: Vec<&str> = Vec::new();
-                for key in seed.upstreams.iter().map(pick).chain([&*any[0].key]) {
-                    if !of.contains(&key) {
-                        of.push(key);
+                may_be_left_out = true;
+                for seen in seed.upstreams.iter().map(pick).chain([any[0]]) {
+                    may_be_left_out &= seen.may_be_left_out;
+                    if !of.contains(&&*seen.key) {
+                        of.push(&seen.key);
                     }
                 }
                 build::job(&self.key("any")).after_any(&of)
@@ -230,21 +253,26 @@ impl Weave {
         );
         optional &= can_fail;
         let own = self.own(seed).filter(|_| can_fail && !optional);
-        is_sure &= !optional && own.unwrap_or(self.strategy) != OnFailure::Ignore;
+        let is_ignored = optional || own.unwrap_or(self.strategy) == OnFailure::Ignore;
+        let is_sure = !may_be_left_out && !is_ignored;
         let key = self.add(node, own, optional);
-        self.see(&key, is_sure, can_fail);
+        self.see(&key, is_sure, may_be_left_out, can_fail);
         is_sure.then_some(key)
     }
 
-    /// What `after_any` and `after_failure` may come after.
+    /// What `after_any` may come after.
     fn within(&self) -> &[Seen] {
         let from = if self.knobs.across { 0 } else { self.inside };
         &self.seen[from..]
     }
 
-    /// A step before whose failure something can follow.
+    /// A step before whose failure something can follow: outside of arms also one of an earlier phase.
     fn failing(&self, seed: &Seed) -> Option<String> {
-        let failing: Vec<&Seen> = self.within().iter().filter(|seen| seen.can_fail).collect();
+        let seen = match self.arm {
+            Some(_) => self.within(),
+            None => &self.seen,
+        };
+        let failing: Vec<&Seen> = seen.iter().filter(|seen| seen.can_fail).collect();
         let of = failing.get(usize::from(seed.takes) % failing.len().max(1))?;
         Some(of.key.clone())
     }
@@ -301,7 +329,7 @@ impl Weave {
         };
         let own = self.own(seed).filter(|own| *own != OnFailure::Ignore);
         self.add(decides, own, false);
-        self.see(&key, asked, true);
+        self.see(&key, asked, !asked, true);
         let mut values = Vec::new();
         let mut arms_before = Vec::new();
         for (name, blocks) in names.iter().zip(arms) {
@@ -318,7 +346,7 @@ impl Weave {
         let values: Vec<(&str, &str)> = values.iter().map(|(arm, step)| (*arm, &**step)).collect();
         let merge = build::merge(&self.key("merge"), &key, &values);
         let merge = self.add(merge, None, false);
-        self.see(&merge, all, false);
+        self.see(&merge, all, false, false);
         all.then_some(merge)
     }
 
@@ -330,9 +358,10 @@ impl Weave {
         self.arm = around;
         self.inside = inside;
         if self.knobs.out_of_arms {
-            self.seen[outside..]
-                .iter_mut()
-                .for_each(|seen| seen.sure = false);
+            for seen in &mut self.seen[outside..] {
+                seen.sure = false;
+                seen.may_be_left_out = true;
+            }
         } else {
             self.seen.truncate(outside);
         }
@@ -350,10 +379,11 @@ impl Weave {
         key
     }
 
-    fn see(&mut self, key: &str, sure: bool, can_fail: bool) {
+    fn see(&mut self, key: &str, sure: bool, may_be_left_out: bool, can_fail: bool) {
         self.seen.push(Seen {
             key: key.to_owned(),
             sure,
+            may_be_left_out,
             can_fail,
             decides: key.starts_with("branch"),
         });

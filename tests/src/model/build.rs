@@ -19,8 +19,9 @@ pub fn graph(steps: impl IntoIterator<Item = Node>) -> GraphSpec {
 
 /// A pipeline under a strategy, with all three callbacks.
 ///
-/// Barriers come after all of their phase, merges after their branch and all its arms, and what
-/// nothing of its phase or arm comes before waits for the barrier or the branch.
+/// Barriers come after all of their phase, and after the barrier before it if an error path waits for that
+/// one; merges come after their branch and all its arms; and what nothing of its phase or arm comes before
+/// waits for the barrier or the branch.
 pub fn under(strategy: Strategy, steps: impl IntoIterator<Item = Node>) -> GraphSpec {
     let mut spec = GraphSpec {
         name: "graph".to_owned(),
@@ -109,8 +110,17 @@ fn gate_edges(spec: &mut GraphSpec) {
     let index = Index::new(spec);
     for (no, node) in index.nodes.iter().enumerate() {
         for link in &node.links[spec.steps[no].after.len()..] {
-            let gate = order(&index.nodes[link.from].key);
+            let gate = edge(&index.nodes[link.from].key, link.takes);
             spec.steps[no].after.push(gate);
+        }
+    }
+    let barriers: Vec<usize> = (0..spec.steps.len())
+        .filter(|no| matches!(spec.steps[*no].kind, StepKind::Barrier))
+        .collect();
+    for pair in barriers.windows(2) {
+        if index.nodes[pair[0]].is_awaited {
+            let before = order(&spec.steps[pair[0]].key);
+            spec.steps[pair[1]].after.push(before);
         }
     }
 }

@@ -255,6 +255,8 @@ pub enum Why {
     NoFailure(Key),
     /// None of its upstreams succeeded (rule 20).
     NoneSucceeded,
+    /// All of its upstreams are `skipped_by_branch` (rule 20).
+    NoneTaken,
     /// This step failed under Halt (rule 13).
     HaltedBy(Key),
     /// This step called `cx.halt()` (rule 14).

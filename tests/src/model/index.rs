@@ -31,6 +31,8 @@ pub struct Node {
     pub strategy: Strategy,
     /// Halt does not skip it (rule 12).
     pub exempt: bool,
+    /// A barrier that an error path behind it waits for: Halt does not skip it either.
+    pub is_awaited: bool,
 }
 
 /// An edge into a step.
@@ -62,6 +64,7 @@ impl Index {
                 arms: arms(spec, &numbers, step),
                 strategy: strategy(spec, step),
                 exempt: false,
+                is_awaited: false,
             })
             .collect();
         for no in 0..nodes.len() {
@@ -69,6 +72,9 @@ impl Index {
         }
         for no in exempt(spec, &numbers) {
             nodes[no].exempt = true;
+        }
+        for no in awaited_barriers(spec, &numbers) {
+            nodes[no].is_awaited = true;
         }
         Self {
             spec: spec.clone(),
@@ -137,7 +143,7 @@ fn links(spec: &GraphSpec, numbers: &BTreeMap<Key, usize>, nodes: &[Node], no: u
             Link {
                 from,
                 takes: edge.takes,
-                gate: edge.takes == Takes::Order && gate(spec, nodes, from, no),
+                gate: !edge.takes.is_input() && gate(spec, nodes, from, no),
             }
         })
         .collect();
@@ -160,12 +166,20 @@ fn links(spec: &GraphSpec, numbers: &BTreeMap<Key, usize>, nodes: &[Node], no: u
     {
         implied.push(barrier);
     }
+    let is_error_path = links.iter().any(|link| link.takes == Takes::Failure);
     for from in implied {
+        // Reading: an error path waits for the end of the barrier, whatever it is: the failure breaks the
+        // barrier.
+        let takes = if is_error_path && is_barrier(&from) {
+            Takes::Ended
+        } else {
+            Takes::Order
+        };
         let held = |link: &Link| link.from == from && (link.gate || step.join == Join::All);
         if !links.iter().any(held) {
             links.push(Link {
                 from,
-                takes: Takes::Order,
+                takes,
                 gate: true,
             });
         }
@@ -179,6 +193,23 @@ fn links(spec: &GraphSpec, numbers: &BTreeMap<Key, usize>, nodes: &[Node], no: u
 fn gate(spec: &GraphSpec, nodes: &[Node], from: usize, to: usize) -> bool {
     matches!(spec.steps[from].kind, StepKind::Barrier)
         || nodes[to].arms.iter().any(|(branch, _)| *branch == from)
+}
+
+/// Reading: the barriers between a step and its error path. Halt does not skip them: the error path waits
+/// until all steps of the phases before it have ended. What comes after them is skipped as always.
+fn awaited_barriers(spec: &GraphSpec, numbers: &BTreeMap<Key, usize>) -> BTreeSet<usize> {
+    let is_barrier = |no: &usize| matches!(spec.steps[*no].kind, StepKind::Barrier);
+    let mut awaited = BTreeSet::new();
+    for (no, step) in spec.steps.iter().enumerate() {
+        for edge in step
+            .after
+            .iter()
+            .filter(|edge| edge.takes == Takes::Failure)
+        {
+            awaited.extend((numbers[edge.step.as_str()]..no).filter(is_barrier));
+        }
+    }
+    awaited
 }
 
 /// Rule 12: `after_failure` steps and what depends on them alone are exempt from Halt's skipping.

@@ -34,7 +34,7 @@ impl Model {
                 .collect();
         }
         links
-            .filter(|link| link.takes != Takes::Order)
+            .filter(|link| link.takes.is_input())
             .map(|link| element(run, link.from, link.takes))
             .collect()
     }

@@ -126,6 +126,7 @@ fn arrows(graph: &Graph, node: Node<'_>, used: &HashSet<Arm>) -> Vec<Arrow> {
         };
         let label = match node.kind() {
             StepKind::Barrier if !ends_its_phase(graph, before) => continue,
+            StepKind::Barrier if *before.kind() == StepKind::Barrier => continue,
             StepKind::Merge { branch, .. } if branch == before.key() => {
                 let empty = empty_arms(before, used);
                 if empty.is_empty() {
@@ -155,6 +156,7 @@ fn label(node: Node<'_>, before: Node<'_>, takes: Takes) -> String {
         Takes::Maybe if !matches!(node.kind(), StepKind::Merge { .. }) => Some("maybe"),
         Takes::Outcome => Some("outcome"),
         Takes::Failure => Some("failed"),
+        Takes::Ended => Some("ended"),
         Takes::Maybe | Takes::Value | Takes::Order => None,
     };
     let words: Vec<&str> = arm.into_iter().chain(takes).collect();

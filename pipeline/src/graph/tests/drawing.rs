@@ -96,3 +96,24 @@ fn arms_stand_in_the_arms_around_them() {
                  subgraph arm1_0[\"x\"]\n      n2[\"deep<br/>work\"]\n    end\n  end\n";
     assert!(drawn.contains(inner), "{drawn}");
 }
+
+#[test]
+fn an_error_path_behind_barriers_is_drawn_without_the_edges_between_them() {
+    let graph = valid([
+        job("a"),
+        barrier(1),
+        job("b"),
+        barrier(2),
+        job("mourn").takes("a", Takes::Failure),
+    ]);
+    let drawn = graph.to_mermaid();
+    let arrows: Vec<&str> = drawn.lines().filter(|line| line.contains("-->")).collect();
+    let expected = [
+        "  n0 --> n1",
+        "  n1 --> n2",
+        "  n2 --> n3",
+        "  n0 -->|\"failed\"| n4",
+        "  n3 -->|\"ended\"| n4",
+    ];
+    assert_eq!(arrows, expected);
+}

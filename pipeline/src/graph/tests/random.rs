@@ -30,6 +30,7 @@ fn any_takes() -> impl Strategy<Value = Takes> {
         Just(Takes::Outcome),
         Just(Takes::Failure),
         Just(Takes::Order),
+        Just(Takes::Ended),
     ]
 }
 
@@ -210,6 +211,7 @@ impl Made {
             0 if self.steps.len() > self.phase_from => self.barrier(),
             1 if !open.is_empty() => self.merge(&key, &open[0]),
             2 => self.work(branch(&key, &["x", "y"]), choice, &open),
+            3 if !choice.upstream.is_empty() => self.error_path(&key, &choice),
             _ => {
                 let mut step = job(&key);
                 match choice.strategy {
@@ -238,6 +240,19 @@ impl Made {
         self.merged.push(branch.to_owned());
     }
 
+    /// After the failure of any step before, also of one in an earlier phase or in an arm.
+    fn error_path(&mut self, key: &str, choice: &Choice) {
+        let can_fail =
+            |step: &&StepSpec| matches!(step.kind, StepKind::Job { .. } | StepKind::Branch { .. });
+        let can_fail: Vec<&StepSpec> = self.steps.iter().filter(can_fail).collect();
+        let mut step = job(key);
+        if !can_fail.is_empty() {
+            let of = can_fail[choice.upstream[0].0.index(can_fail.len())];
+            step = step.takes(&of.key, Takes::Failure);
+        }
+        self.steps.push(step);
+    }
+
     fn work(&mut self, mut step: StepSpec, choice: Choice, open: &[String]) {
         if let (Some((at, first)), false) = (choice.arm, open.is_empty()) {
             let branch = &open[at.index(open.len())];
@@ -257,7 +272,11 @@ impl Made {
                 continue;
             }
             let is_merge = matches!(up.kind, StepKind::Merge { .. });
-            let sure = up.strategy != Some(OnFailure::Ignore) && !up.optional && !is_merge;
+            let is_error_path = up.after.iter().any(|edge| edge.takes == Takes::Failure);
+            let sure = up.strategy != Some(OnFailure::Ignore)
+                && !up.optional
+                && !is_merge
+                && !is_error_path;
             let takes = match takes {
                 0 if sure => Takes::Value,
                 1 => Takes::Order,

@@ -97,14 +97,117 @@ fn what_cannot_fail_has_no_step_after_its_failure() {
 }
 
 #[test]
-fn a_step_after_a_failure_stands_in_the_phase_and_the_arm_of_what_failed() {
-    let phase = message([
+fn a_step_after_a_failure_behind_a_barrier_waits_for_any_end_of_it() {
+    let takes = |graph: &crate::graph::Graph| -> Vec<(String, Takes)> {
+        let upstream = graph.find("mourn").unwrap().upstream().iter();
+        let key = |no| graph.node(no).unwrap().key().to_owned();
+        upstream.map(|up| (key(up.no), up.takes)).collect()
+    };
+    let expected = [
+        ("a".to_owned(), Takes::Failure),
+        ("barrier:1".to_owned(), Takes::Ended),
+    ];
+    let mourn = || job("mourn").takes("a", Takes::Failure);
+    let implied = valid([job("a"), barrier(1), mourn()]);
+    assert_eq!(takes(&implied), expected);
+    assert_eq!(
+        implied.find("mourn").unwrap().shape(),
+        Some(Shape::One),
+        "the barrier gives it nothing"
+    );
+    for given in [Takes::Order, Takes::Ended] {
+        let graph = valid([job("a"), barrier(1), mourn().takes("barrier:1", given)]);
+        assert_eq!(takes(&graph), expected);
+        assert_eq!(graph.fingerprint(), implied.fingerprint());
+    }
+    let other = problem([
+        job("a"),
+        barrier(1),
+        job("b"),
+        barrier(2),
+        mourn().following(&["barrier:1"]),
+    ]);
+    assert!(matches!(other, Problem::FailureWithOthers { .. }));
+}
+
+#[test]
+fn barriers_between_a_step_and_its_error_path_follow_one_another_and_outlast_halt() {
+    let graph = valid([
+        job("first"),
+        barrier(1),
+        job("a"),
+        barrier(2),
+        job("b"),
+        barrier(3),
+        job("mourn").takes("a", Takes::Failure),
+        job("tell").takes("mourn", Takes::Maybe),
+        job("c"),
+        barrier(4),
+        job("d"),
+    ]);
+    assert_eq!(before(&graph, "barrier:2"), ["a"]);
+    assert_eq!(before(&graph, "barrier:3"), ["b", "barrier:2"]);
+    assert_eq!(
+        before(&graph, "barrier:4"),
+        ["mourn", "tell", "c", "barrier:3"]
+    );
+    assert_eq!(before(&graph, "tell"), ["mourn"]);
+    let exempt: Vec<&str> = graph
+        .nodes()
+        .filter(|n| n.is_exempt_from_halt())
+        .map(|n| n.key())
+        .collect();
+    assert_eq!(exempt, ["barrier:2", "barrier:3", "mourn", "tell"]);
+}
+
+#[test]
+fn a_phase_of_nothing_but_error_paths_does_not_exempt_the_next_from_halt() {
+    let graph = valid([
         job("a"),
         barrier(1),
         job("mourn").takes("a", Takes::Failure),
+        barrier(2),
+        job("b"),
+    ]);
+    assert_eq!(before(&graph, "barrier:2"), ["mourn", "barrier:1"]);
+    assert!(!graph.find("barrier:2").unwrap().is_exempt_from_halt());
+    assert!(!graph.find("b").unwrap().is_exempt_from_halt());
+}
+
+#[test]
+fn only_an_error_path_behind_a_barrier_takes_an_end() {
+    let refused = |steps: Vec<StepSpec>, step: &str, upstream: &str| {
+        let (step, upstream) = (step.into(), upstream.into());
+        let expected = Problem::EndedWithoutBarrier { step, upstream };
+        assert_eq!(problem(steps), expected);
+    };
+    let ended = |of: &str| job("b").takes(of, Takes::Ended);
+    refused(vec![job("a"), ended("a")], "b", "a");
+    refused(
+        vec![job("a"), barrier(1), ended("barrier:1")],
+        "b",
+        "barrier:1",
+    );
+    let text = message([job("a"), ended("a")]);
+    assert_eq!(
+        text,
+        "step `b` takes nothing but the end of `a` (`ended`), which only a step after a failure takes, of the \
+         barrier before its phase: take the order only (`order`)"
+    );
+}
+
+#[test]
+fn a_step_after_a_failure_stands_in_the_arm_of_what_failed() {
+    let phase = message([
+        job("a"),
+        barrier(1),
+        branch("format", &["hd"]),
+        job("mourn")
+            .takes("a", Takes::Failure)
+            .in_arm("format", "hd"),
     ]);
     assert!(
-        phase.contains("`a`, which stands outside of its phase"),
+        phase.contains("`a`, which stands outside of its arm"),
         "{phase}"
     );
     let arm = message([
@@ -173,6 +276,73 @@ fn an_any_join_takes_from_its_own_phase_and_from_inside_its_own_arm() {
         job("b").following(&["format"]).in_arm("format", "sd"),
         job("c").after(&["a", "b"]).any(),
     ]);
+}
+
+#[test]
+fn an_any_join_whose_upstreams_may_all_be_left_out_may_be_absent() {
+    let error = |key: &str, of: &str| job(key).takes(of, Takes::Failure);
+    let any_of_errors = |takes| {
+        [
+            job("a"),
+            job("b"),
+            error("mend_a", "a"),
+            error("mend_b", "b"),
+            job("any").after(&["mend_a", "mend_b"]).any(),
+            job("report").takes("any", takes),
+        ]
+    };
+    valid(any_of_errors(Takes::Maybe));
+    valid(any_of_errors(Takes::Order));
+    assert_eq!(
+        message(any_of_errors(Takes::Value)),
+        "step `report` takes the value of `any` as sure, but it waits for any of several steps that may all be left \
+         out (each runs only after a failure, or in an arm): take it as one that may be absent (`maybe`), or let \
+         `any` wait for a step that always runs, too"
+    );
+    assert!(message(any_of_errors(Takes::Outcome)).contains("neither a value nor a failure"));
+    // One that always runs is enough, also behind another any-join.
+    valid([
+        job("a"),
+        error("mend", "a"),
+        job("any").after(&["mend", "a"]).any(),
+        job("report").after(&["any"]),
+    ]);
+    let behind = message([
+        job("a"),
+        error("mend", "a"),
+        job("any").after(&["mend"]).any(),
+        job("again").after(&["any"]).any(),
+        job("report").after(&["again"]),
+    ]);
+    assert!(behind.contains("`again` as sure"), "{behind}");
+}
+
+#[test]
+fn an_any_join_of_all_arms_of_a_branch_is_sure_and_of_some_is_not() {
+    let steps = |upstreams: &[&str]| {
+        vec![
+            branch("format", &["hd", "sd"]),
+            job("a").following(&["format"]).in_arm("format", "hd"),
+            branch("again", &["x", "y"])
+                .following(&["format"])
+                .in_arm("format", "sd"),
+            job("b").following(&["again"]).in_arm("again", "x"),
+            job("c").following(&["again"]).in_arm("again", "y"),
+            job("any").after(upstreams).any(),
+            job("report").after(&["any"]),
+        ]
+    };
+    valid(steps(&["a", "b", "c"]));
+    for some in [&["a", "b"][..], &["b", "c"], &["a"]] {
+        let found = message(steps(some));
+        assert!(found.contains("`any` as sure"), "{found}");
+    }
+    // A branch that stands after a failure may choose no arm.
+    let mut asked_after_a_failure = steps(&["a", "b", "c"]);
+    asked_after_a_failure.insert(0, job("first"));
+    asked_after_a_failure[1] = branch("format", &["hd", "sd"]).takes("first", Takes::Failure);
+    let found = message(asked_after_a_failure);
+    assert!(found.contains("`any` as sure"), "{found}");
 }
 
 #[test]

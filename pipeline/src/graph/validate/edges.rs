@@ -28,6 +28,8 @@ pub(super) struct Edges {
     pub(super) damaged: Vec<bool>,
     /// The merges.
     pub(super) merges: Vec<Merge>,
+    /// Whether barrier number `n` lies between a step and an error path of that step.
+    pub(super) awaited: Vec<bool>,
     /// More than there may be: then some are missing here.
     pub(super) too_many: bool,
 }
@@ -45,9 +47,10 @@ pub(super) fn resolve(places: &mut Places<'_>, problems: &mut Vec<Problem>) -> E
         has_repeats,
         ..
     } = given;
+    let awaited = awaited(places, &lists);
     let needs_more = !merges.is_empty() || !places.barriers.is_empty();
     let upstream = if needs_more {
-        with_added(places, &lists, &merges)
+        with_added(places, &lists, &merges, &awaited)
     } else {
         lists
     };
@@ -66,8 +69,33 @@ pub(super) fn resolve(places: &mut Places<'_>, problems: &mut Vec<Problem>) -> E
         has_repeats,
         damaged,
         merges,
+        awaited,
         too_many,
     }
+}
+
+/// The barriers that error paths wait for: those between a step and a step after its failure.
+fn awaited(places: &Places<'_>, given: &Lists<Before>) -> Vec<bool> {
+    // How many error paths begin to wait at a barrier, less those that no longer do.
+    let mut changes = vec![0_i64; places.barriers.len()];
+    for (step, before) in given.iter() {
+        if !places.traits[step as usize].is_after_failure {
+            continue;
+        }
+        for failure in before.iter().filter(|up| up.takes == Takes::Failure) {
+            let phases = [failure.step, step].map(|at| places.phases[at as usize] as usize);
+            for (phase, change) in phases.into_iter().zip([1, -1]) {
+                if let Some(at) = changes.get_mut(phase) {
+                    *at += change;
+                }
+            }
+        }
+    }
+    let waiting = changes.into_iter().scan(0, |waiting, change| {
+        *waiting += change;
+        Some(*waiting > 0)
+    });
+    waiting.collect()
 }
 
 /// In place of a step, while edges are being laid.
@@ -150,7 +178,7 @@ impl Given {
             let fits = match takes {
                 Takes::Order => true,
                 Takes::Value | Takes::Maybe => is_value(),
-                Takes::Outcome | Takes::Failure => false,
+                Takes::Outcome | Takes::Failure | Takes::Ended => false,
             };
             if !fits {
                 return Err(Problem::NotForKind {
@@ -164,11 +192,11 @@ impl Given {
         let here = (step + 1, self.lists.open().len() as u32);
         let met_before = &mut self.met_by[before as usize];
         if met_before.0 == step + 1 {
-            if takes == Takes::Order {
+            if !takes.is_input() {
                 return Ok(());
             }
             let other = &mut self.lists.open_mut()[met_before.1 as usize];
-            if other.takes == Takes::Order {
+            if !other.takes.is_input() {
                 // The one that takes something stays, where it stands among the inputs.
                 other.step = CROSSED_OUT;
                 self.crossed_out = true;
@@ -196,7 +224,12 @@ impl Given {
 }
 
 /// The edges that were given, those of barriers and merges, and those to barriers.
-fn with_added(places: &Places<'_>, given: &Lists<Before>, merges: &[Merge]) -> Lists<Before> {
+fn with_added(
+    places: &Places<'_>,
+    given: &Lists<Before>,
+    merges: &[Merge],
+    awaited: &[bool],
+) -> Lists<Before> {
     let exits = merges::exits(places, given, merges);
     let merge_at: HashMap<u32, usize> = merges
         .iter()
@@ -211,7 +244,7 @@ fn with_added(places: &Places<'_>, given: &Lists<Before>, merges: &[Merge]) -> L
         let has_input = !places.traits[step as usize].is_resolved;
         let mut add = |lists: &mut Lists<Before>, upstream: Before| {
             let met = std::mem::replace(&mut met_by[upstream.step as usize], step + 1);
-            if met != step + 1 || has_input && upstream.takes != Takes::Order {
+            if met != step + 1 || has_input && upstream.takes.is_input() {
                 lists.push(upstream);
             }
         };
@@ -232,8 +265,20 @@ fn with_added(places: &Places<'_>, given: &Lists<Before>, merges: &[Merge]) -> L
                 );
             }
         }
+        let phase = places.phases[step as usize];
+        let opened_by = (phase as usize).checked_sub(1).map(|p| places.barriers[p]);
+        let is_within = |up: &Before| places.phases[up.step as usize] == phase;
+        // The failure breaks the barrier: an error path behind it waits for its end, whatever it is.
+        let takes_of_barrier = match places.traits[step as usize].is_after_failure {
+            true if !before.iter().any(is_within) => Takes::Ended,
+            _ => Takes::Order,
+        };
         for upstream in before {
-            add(&mut lists, *upstream);
+            let mut upstream = *upstream;
+            if Some(upstream.step) == opened_by && upstream.takes == Takes::Order {
+                upstream.takes = takes_of_barrier;
+            }
+            add(&mut lists, upstream);
         }
         if let Some(merge) = merge {
             add(&mut lists, order(merge.branch));
@@ -241,17 +286,26 @@ fn with_added(places: &Places<'_>, given: &Lists<Before>, merges: &[Merge]) -> L
                 add(&mut lists, order(*exit));
             }
         }
-        let phase = places.phases[step as usize];
-        let opened_by = (phase as usize).checked_sub(1).map(|p| places.barriers[p]);
         if places.traits[step as usize].is_barrier {
             for before in opened_by.map_or(0, |barrier| barrier + 1)..step {
                 add(&mut lists, order(before));
             }
-        } else if let Some(barrier) = opened_by {
-            let waits_within = |up: &Before| places.phases[up.step as usize] == phase;
-            if !lists.open().iter().any(waits_within) {
+            // Halt may have skipped all of this phase while an earlier one goes on; and this phase may have
+            // nothing but error paths, which a broken barrier does not stop.
+            if let Some(barrier) = opened_by.filter(|_| awaited[phase as usize - 1]) {
                 add(&mut lists, order(barrier));
             }
+        } else if let Some(barrier) = opened_by
+            && !lists.open().iter().any(is_within)
+        {
+            let takes = takes_of_barrier;
+            add(
+                &mut lists,
+                Before {
+                    step: barrier,
+                    takes,
+                },
+            );
         }
         lists.end();
         if lists.total() > limits::EDGES {

@@ -16,7 +16,8 @@
 //!
 //! - **Barriers** need no edges of their own. One waits for every step of its phase; a step of the
 //!   next phase waits for it unless it depends on another step of its own phase. A branch and the
-//!   steps of its arms stand in one phase.
+//!   steps of its arms stand in one phase. A barrier between a step and a step after its failure is also
+//!   upstream of the next barrier.
 //! - **Merges** need no edges of their own either. One waits for its branch, for the steps whose
 //!   values it passes on, and for every step of the arms that nothing in them comes after; what stands
 //!   in an arm further inside does not count, for it may not run.
@@ -29,8 +30,11 @@
 //!   only; nothing else. That value is there, also if the upstream is optional or ignored. It has at
 //!   least one upstream, and all of them in its own phase and inside its own arm: else it could start
 //!   before the phase or the arm does.
-//! - **A step after a failure** has this one edge, to a step that can fail, of its own phase and
-//!   inside its own arm.
+//!   If all of its upstreams may be left out at once (arms that are not chosen, steps after failures that do
+//!   not happen), so may the any-join, and its own value may be absent.
+//! - **A step after a failure** has this one edge, to a step that can fail, inside its own arm, and of its
+//!   own phase or of an earlier one. If of an earlier one, it waits for the end of the barrier before its own
+//!   phase, whatever that end is.
 //! - **Several callbacks** of one kind are allowed; each fires.
 
 mod edges;
@@ -39,6 +43,8 @@ mod order;
 mod places;
 mod takes;
 mod traits;
+
+use std::collections::HashSet;
 
 use super::invalid::{Invalid, Place};
 use super::limits::{self, shown};
@@ -67,6 +73,8 @@ pub(super) struct Found {
     pub(super) strategies: Vec<Strategy>,
     /// Whether any step comes after a failure.
     pub(super) has_failures: bool,
+    /// The barriers that lie between a step and a step after its failure.
+    pub(super) awaited_barriers: HashSet<u32>,
     /// The steps that are graphs.
     pub(super) children: Vec<u32>,
     /// Where each step stands.
@@ -136,6 +144,9 @@ fn check_one(spec: &GraphSpec) -> (Found, Vec<Problem>) {
     let found = Found {
         strategies: places.traits.iter().map(|step| step.strategy).collect(),
         has_failures: places.traits.iter().any(|step| step.is_after_failure),
+        awaited_barriers: (places.barriers.iter().zip(&edges.awaited))
+            .filter_map(|(barrier, is_awaited)| is_awaited.then_some(*barrier))
+            .collect(),
         children: places.children,
         phases: places.phases,
         arms: places.arms,

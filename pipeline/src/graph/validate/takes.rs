@@ -1,6 +1,6 @@
 //! What steps take from one another, and whether it is sure to be there.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::super::invalid::Place;
 use super::super::limits::shown;
@@ -18,11 +18,11 @@ pub(super) fn check(
     order: &[u32],
     problems: &mut Vec<Problem>,
 ) {
-    let unsure_merges = unsure_merges(places, edges, order);
+    let unsure = unsure(places, edges, order);
     let judge = Judge {
         places,
         edges,
-        unsure_merges,
+        unsure,
     };
     for (step, upstream) in edges.upstream.iter() {
         if places.traits[step as usize].is_resolved {
@@ -63,8 +63,8 @@ pub(super) fn outputs(places: &mut Places<'_>, problems: &mut Vec<Problem>) {
 struct Judge<'p, 's> {
     places: &'p Places<'s>,
     edges: &'p Edges,
-    /// Why the value of a merge may be absent, where it may.
-    unsure_merges: Vec<(u32, Absence)>,
+    /// Why the value of a merge or of an any-join may be absent, where it may.
+    unsure: HashMap<u32, Absence>,
 }
 
 impl Judge<'_, '_> {
@@ -85,10 +85,17 @@ impl Judge<'_, '_> {
             });
             return;
         }
-        if up.takes == Takes::Order {
+        let is_barrier = self.traits(up.step).is_barrier;
+        if up.takes == Takes::Ended && !(is_barrier && self.traits(step).is_after_failure) {
+            problems.push(Problem::EndedWithoutBarrier {
+                step: places.key(step),
+                upstream: places.key(up.step),
+            });
+        }
+        if !up.takes.is_input() {
             return;
         }
-        if self.traits(up.step).is_barrier {
+        if is_barrier {
             problems.push(Problem::NoValue {
                 place: Place::Step(places.key(step)),
                 barrier: places.key(up.step),
@@ -98,12 +105,12 @@ impl Judge<'_, '_> {
         let is_any = self.traits(step).is_any;
         let absence = match up.takes {
             // The one that is taken has succeeded.
-            Takes::Value if is_any => self.of_merge(up.step),
+            Takes::Value if is_any => self.of_merge(up.step).cloned(),
             Takes::Value => self
                 .not_run(here, up.step)
                 .or_else(|| self.ignored(up.step)),
             Takes::Outcome => self.not_run(here, up.step),
-            Takes::Maybe | Takes::Failure | Takes::Order => None,
+            Takes::Maybe | Takes::Failure | Takes::Order | Takes::Ended => None,
         };
         let Some(absence) = absence else { return };
         let (step, upstream) = (places.key(step), places.key(up.step));
@@ -127,7 +134,8 @@ impl Judge<'_, '_> {
         if is_any {
             self.any(step, upstream, problems);
         } else if let Some(failure) = upstream.iter().find(|up| up.takes == Takes::Failure) {
-            self.after_failure(step, failure.step, upstream.len(), problems);
+            let others = upstream.iter().filter(|up| up.takes != Takes::Ended);
+            self.after_failure(step, failure.step, others.count(), problems);
         } else {
             self.in_arm(step, upstream, problems);
         }
@@ -160,7 +168,7 @@ impl Judge<'_, '_> {
             });
             return;
         }
-        let taking = upstream.iter().filter(|up| up.takes != Takes::Order);
+        let taking = upstream.iter().filter(|up| up.takes.is_input());
         let taken = if is_any {
             taking.count().min(1)
         } else {
@@ -190,12 +198,12 @@ impl Judge<'_, '_> {
             });
         }
         for up in upstream {
-            self.within(
-                step,
-                "waits for any of several, one of them",
-                up.step,
-                problems,
-            );
+            let verb = "waits for any of several, one of them";
+            if self.places.phases[step as usize] == self.places.phases[up.step as usize] {
+                self.within_arm(step, verb, up.step, problems);
+            } else {
+                self.elsewhere(step, verb, up.step, "phase", problems);
+            }
         }
     }
 
@@ -209,7 +217,7 @@ impl Judge<'_, '_> {
             return;
         }
         let before = problems.len();
-        self.within(step, "runs only after the failure of", of, problems);
+        self.within_arm(step, "runs only after the failure of", of, problems);
         if edges > 1 && problems.len() == before {
             problems.push(Problem::FailureWithOthers {
                 step: places.key(step),
@@ -218,21 +226,26 @@ impl Judge<'_, '_> {
         }
     }
 
-    /// Whether an upstream starts no sooner than the phase and the arm of the step itself.
-    fn within(&self, step: u32, verb: &'static str, up: u32, problems: &mut Vec<Problem>) {
-        let places = self.places;
-        let of = |step: u32| places.arms.of[step as usize];
-        let area = if places.phases[step as usize] != places.phases[up as usize] {
-            "phase"
-        } else if !places.arms.is_inside(of(up), of(step)) {
-            "arm"
-        } else {
-            return;
-        };
+    /// Whether an upstream starts no sooner than the arm of the step itself.
+    fn within_arm(&self, step: u32, verb: &'static str, up: u32, problems: &mut Vec<Problem>) {
+        let of = |step: u32| self.places.arms.of[step as usize];
+        if !self.places.arms.is_inside(of(up), of(step)) {
+            self.elsewhere(step, verb, up, "arm", problems);
+        }
+    }
+
+    fn elsewhere(
+        &self,
+        step: u32,
+        verb: &'static str,
+        up: u32,
+        area: &'static str,
+        problems: &mut Vec<Problem>,
+    ) {
         problems.push(Problem::Elsewhere {
-            step: places.key(step),
+            step: self.places.key(step),
             verb,
-            upstream: places.key(up),
+            upstream: self.places.key(up),
             area,
         });
     }
@@ -256,7 +269,7 @@ impl Judge<'_, '_> {
     }
 
     fn each(&self, step: u32, upstream: &[Before], problems: &mut Vec<Problem>) {
-        let taking = || upstream.iter().filter(|up| up.takes != Takes::Order);
+        let taking = || upstream.iter().filter(|up| up.takes.is_input());
         let taken = taking().count();
         let one = taken == 1 || taken > 1 && self.traits(step).is_any;
         if !one || taking().any(|up| up.takes != Takes::Value) {
@@ -269,14 +282,13 @@ impl Judge<'_, '_> {
 
     /// Why a step may not have run although what comes after it does.
     fn not_run(&self, here: Option<u32>, up: u32) -> Option<Absence> {
-        not_run(self.places, self.edges, here, up).or_else(|| self.of_merge(up))
+        not_run(self.places, self.edges, here, up).or_else(|| self.unsure.get(&up).cloned())
     }
 
-    fn of_merge(&self, up: u32) -> Option<Absence> {
-        let at = self
-            .unsure_merges
-            .binary_search_by_key(&up, |(merge, _)| *merge);
-        at.ok().map(|at| self.unsure_merges[at].1.clone())
+    /// Why a merge may have no value although it has succeeded.
+    fn of_merge(&self, up: u32) -> Option<&Absence> {
+        let is_merge = matches!(self.places.kind(up), StepKind::Merge { .. });
+        self.unsure.get(&up).filter(|_| is_merge)
     }
 
     fn ignored(&self, up: u32) -> Option<Absence> {
@@ -327,33 +339,66 @@ fn ignored(places: &Places<'_>, up: u32) -> Option<Absence> {
     })
 }
 
-/// The merges whose value may be absent, each with the reason, in the order of their steps.
-fn unsure_merges(places: &Places<'_>, edges: &Edges, order: &[u32]) -> Vec<(u32, Absence)> {
-    if edges.merges.is_empty() {
-        return Vec::new();
-    }
-    let mut merge_at = vec![None; places.spec.steps.len()];
-    for (at, merge) in edges.merges.iter().enumerate() {
-        merge_at[merge.step as usize] = Some(at);
-    }
-    // A merge may pass on what another merged: in order, the other is known.
-    let mut unsure: Vec<Option<Absence>> = vec![None; edges.merges.len()];
+/// The merges and any-joins whose value may be absent, each with the reason.
+fn unsure(places: &Places<'_>, edges: &Edges, order: &[u32]) -> HashMap<u32, Absence> {
+    let merges: HashMap<u32, &Merge> = edges.merges.iter().map(|one| (one.step, one)).collect();
+    let mut unsure: HashMap<u32, Absence> = HashMap::new();
+    // A merge may pass on what another merged, and an any-join may wait for another: in order, the other is
+    // known.
     for &step in order {
-        let Some(at) = merge_at[step as usize] else {
+        let is_unsure = |other: u32| unsure.contains_key(&other);
+        let traits = places.traits[step as usize];
+        let absence = if traits.is_resolved {
+            let merge = merges.get(&step);
+            merge.and_then(|merge| why_unsure(places, edges, merge, is_unsure))
+        } else if traits.is_any {
+            let before = edges.upstream.of(step);
+            let may_be_left_out = may_all_be_left_out(places, step, before, is_unsure);
+            may_be_left_out.then_some(Absence::AnyOfNone)
+        } else {
+            None
+        };
+        if let Some(absence) = absence {
+            unsure.insert(step, absence);
+        }
+    }
+    unsure
+}
+
+/// Whether all upstreams of an any-join may be left out in one run: steps after failures that do not happen,
+/// and steps of arms that are not chosen. Of a branch one arm is chosen: an upstream in each of its arms is as
+/// good as one where the branch stands.
+fn may_all_be_left_out(
+    places: &Places<'_>,
+    step: u32,
+    before: &[Before],
+    is_unsure: impl Fn(u32) -> bool,
+) -> bool {
+    let arms = &places.arms;
+    // The steps that run if what they stand in does.
+    let mut waiting: Vec<u32> = before.iter().map(|up| up.step).collect();
+    let mut met: HashSet<u32> = HashSet::new();
+    let mut arms_met: HashMap<u32, u32> = HashMap::new();
+    while let Some(runs) = waiting.pop() {
+        if places.traits[runs as usize].is_after_failure || is_unsure(runs) {
+            continue;
+        }
+        let here = arms.of[runs as usize];
+        if here == arms.of[step as usize] {
+            return false;
+        }
+        let Some(id) = here.filter(|id| met.insert(*id)) else {
             continue;
         };
-        let is_unsure = |value: u32| {
-            let merged = merge_at[value as usize];
-            merged.is_some_and(|at: usize| unsure[at].is_some())
-        };
-        unsure[at] = why_unsure(places, edges, &edges.merges[at], is_unsure);
+        let branch = arms.all[id as usize].branch;
+        let count = arms_met.entry(branch).or_default();
+        *count += 1;
+        if matches!(places.kind(branch), StepKind::Branch { arms, .. } if arms.len() == *count as usize)
+        {
+            waiting.push(branch);
+        }
     }
-    edges
-        .merges
-        .iter()
-        .zip(unsure)
-        .filter_map(|(merge, absence)| Some((merge.step, absence?)))
-        .collect()
+    true
 }
 
 fn why_unsure(

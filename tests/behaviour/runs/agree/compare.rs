@@ -246,6 +246,7 @@ impl Game<'_> {
                 other => Err(format!("the reason is {other:?}, for {:?}", step.why)),
             },
             Some(Why::NoneSucceeded) => exactly("none_succeeded", None),
+            Some(Why::NoneTaken) => exactly("none_taken", None),
             Some(Why::HaltedBy(key)) => exactly("halted_by", Some(key)),
             Some(Why::EndedBy(key)) => exactly("ended_by", Some(key)),
             Some(Why::NotAnArm(arms)) => {
@@ -296,7 +297,7 @@ impl Game<'_> {
         same("params", &job.args, &format!("\"{key}\"")).map_err(context)?;
         let node = self.graph.find(key).ok_or("no such step")?;
         let takes = node.upstream().iter();
-        let takes = takes.filter(|up| up.takes != Takes::Order);
+        let takes = takes.filter(|up| up.takes.is_input());
         let takes: Vec<(Takes, &str)> = takes
             .map(|up| (up.takes, self.graph.node(up.no).map_or("?", |up| up.key())))
             .collect();

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use ::jobs::manual::{ManualEngine, Outcome as How, Slots};
 use ::jobs::seams::Claimed;
-use pipeline::graph::spec::{CallbackOn, GraphSpec};
+use pipeline::graph::spec::{CallbackOn, GraphSpec, Takes};
 use pipeline::{Client, Error, Graph, Pipeline, Run, Worker};
 use tests::Database;
 use tests::model::histories::History;
@@ -42,6 +42,10 @@ pub(super) struct Seen {
     pub(super) stale: usize,
     pub(super) taken_over: usize,
     pub(super) callbacks: usize,
+    /// Error paths behind barriers that began to run.
+    pub(super) behind_barriers: usize,
+    /// `after_any` steps of which no upstream was taken.
+    pub(super) none_taken: usize,
 }
 
 /// A history on its way.
@@ -187,6 +191,15 @@ impl<'a> Outside<'a> {
                     status: RunStatus::Skipped,
                     ..
                 } => self.seen.skipped += 1,
+                Effect::Released { step, .. } => {
+                    let node = story.graph.find(step).expect("the graph has this step");
+                    let waits = node.upstream().iter().any(|up| up.takes == Takes::Ended);
+                    self.seen.behind_barriers += usize::from(waits);
+                }
+                Effect::Ended {
+                    why: Some(Why::NoneTaken),
+                    ..
+                } => self.seen.none_taken += 1,
                 _ => {}
             }
         }

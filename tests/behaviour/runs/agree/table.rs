@@ -5,10 +5,13 @@ use std::time::Duration;
 use ::jobs::manual::{ManualEngine, Turn};
 use ::jobs::{Context, Job, JobError, Perform};
 use futures_util::future::try_join_all;
+use pipeline::graph::spec::Takes;
 use pipeline::{Client, NewRun, Worker};
 use proptest::test_runner::TestCaseError;
 use serde::{Deserialize, Serialize};
 use tests::Database;
+use tests::model::index::Node;
+use tests::model::{Model, Step, Why};
 
 use super::case::Case;
 use super::game::{Game, Part};
@@ -56,6 +59,10 @@ pub(super) struct Seen {
     pub(super) handed_over: usize,
     /// Ends that came together with others of their run.
     pub(super) grouped: usize,
+    /// Error paths behind barriers that ran.
+    pub(super) behind_barriers: usize,
+    /// `after_any` steps of which no upstream was taken.
+    pub(super) none_taken: usize,
 }
 
 impl<'a> Table<'a> {
@@ -111,6 +118,9 @@ impl<'a> Table<'a> {
             game.follow(self.db, &round, &turns).await?;
             game.compare(self.db).await?;
         }
+        let (behind_barriers, none_taken) = error_paths(&game.model);
+        self.seen.behind_barriers += behind_barriers;
+        self.seen.none_taken += none_taken;
         Ok(())
     }
 }
@@ -131,6 +141,23 @@ impl Seen {
             self.grouped += all - runs.len();
         }
     }
+}
+
+/// The error paths behind barriers that ran, and the `after_any` steps of which no upstream was taken.
+fn error_paths(model: &Model) -> (usize, usize) {
+    let steps = || {
+        let runs = model.runs().iter();
+        runs.flat_map(|run| run.graph.nodes.iter().zip(&run.steps))
+    };
+    let is_behind_barrier = |(node, step): &(&Node, &Step)| {
+        let mut links = node.links.iter();
+        step.ended_by.is_some() && links.any(|link| link.takes == Takes::Ended)
+    };
+    let is_none_taken = |(_, step): &(&Node, &Step)| step.why == Some(Why::NoneTaken);
+    (
+        steps().filter(is_behind_barrier).count(),
+        steps().filter(is_none_taken).count(),
+    )
 }
 
 pub(super) fn string(error: impl std::fmt::Display) -> String {

@@ -8,8 +8,8 @@ language sql immutable parallel safe as $$
     select case
         when p_is_any and p_has_success then 'enqueued'::pipeline.step_status
         when p_open > 0 then 'pending'
-        when p_is_any then 'skipped'
-        when p_is_not_taken then 'skipped_by_branch'
+        when p_is_any and p_is_broken then 'skipped'
+        when p_is_any or p_is_not_taken then 'skipped_by_branch'
         when p_is_broken then 'skipped'
         when p_kind in ('barrier', 'merge') then 'succeeded'
         else 'enqueued'
