@@ -373,6 +373,16 @@ begin
     end if;
 end $$;
 
+CREATE FUNCTION pipeline.chain_effect(p_upstream pipeline.run_status) RETURNS pipeline.edge_effect
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select case
+        when p_upstream is null then 'broken'::pipeline.edge_effect
+        when p_upstream = 'succeeded' then 'satisfied'
+        when p_upstream in ('failed', 'halted', 'cancelled', 'skipped') then 'broken'
+    end
+$$;
+
 CREATE FUNCTION pipeline.checked_callbacks(p_callbacks json) RETURNS json
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -2281,8 +2291,7 @@ begin
         where c.upstream = any (v_level)
           and not exists (
               select from pipeline.chains other left join pipeline.runs up on up.id = other.upstream
-              where other.downstream = r.id
-                and (up.id is null or up.status in ('failed', 'halted', 'cancelled', 'skipped'))
+              where other.downstream = r.id and pipeline.chain_effect(up.status) = 'broken'
           );
         exit when v_next is null;
         perform pipeline.reset_steps_v1(v_next, '{}');
@@ -2291,7 +2300,7 @@ begin
     end loop;
     if not exists (
         select from pipeline.chains c left join pipeline.runs up on up.id = c.upstream
-        where c.downstream = p_run and up.status is distinct from 'succeeded'
+        where c.downstream = p_run and pipeline.chain_effect(up.status) is distinct from 'satisfied'
     ) then
         select b.queues, b.ended_runs into queues, ended_runs from pipeline.start_chained_runs_v1(array[p_run]) as b;
     end if;
@@ -2652,12 +2661,12 @@ begin
     if not exists (select from pipeline.runs r where r.id = p_run and r.status = 'pending') then
         return;
     end if;
-    -- An upstream run that was deleted cannot succeed.
-    select bool_or(up.id is null or up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
-           bool_and(up.status = 'succeeded') as succeeded
+    -- Both are null if the run is not chained to any run.
+    select bool_or(pipeline.chain_effect(up.status) = 'broken') as is_broken,
+           bool_and(pipeline.chain_effect(up.status) is not distinct from 'satisfied') as is_satisfied
     into v_up
     from pipeline.chains c left join pipeline.runs up on up.id = c.upstream where c.downstream = p_run;
-    if v_up.otherwise then
+    if v_up.is_broken then
         with skipped as (
             update pipeline.steps s set status = 'skipped', ended_at = v_now, reason = 'run_skipped'
             where s.run = p_run and s.status = 'pending'
@@ -2667,7 +2676,7 @@ begin
         select f.queues, f.ended_runs into queues, ended_runs
         from pipeline.finish_advance_v1(v_ended || pipeline.unchanged_runs(array[p_run]), null, 0, '{}', '{}', false)
              as f;
-    elsif v_up.succeeded is not false then
+    elsif v_up.is_satisfied is not false then
         select b.queues, b.ended_runs into queues, ended_runs from pipeline.start_chained_runs_v1(array[p_run]) as b;
     end if;
 end $$;
@@ -2707,14 +2716,12 @@ begin
         end if;
     end if;
 
-    select array_agg(d.id) filter (where d.otherwise),
-           array_agg(d.id) filter (where d.succeeded)
+    select array_agg(d.id) filter (where d.is_broken),
+           array_agg(d.id) filter (where d.is_satisfied)
     into v_skipped, ready
     from (
-        -- An upstream run that does not exist any more cannot succeed.
-        select r.id, bool_or(up.id is null
-                             or up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
-               bool_and(up.status = 'succeeded') as succeeded
+        select r.id, bool_or(pipeline.chain_effect(up.status) = 'broken') as is_broken,
+               bool_and(pipeline.chain_effect(up.status) is not distinct from 'satisfied') as is_satisfied
         from (
             select c.downstream from pipeline.chains c where c.upstream = any (p_ended)
             intersect select unnest(v_mine)

@@ -1,5 +1,5 @@
--- Undoes claims: the jobs become ready again without losing an attempt. Must be called in the transaction
--- that claimed the jobs, before any worker knows the tokens. Returns the number of jobs.
+-- Undoes claims whose jobs have not started: they become ready again without losing an attempt. Fenced by the
+-- tokens, so that it may be called after the claim was committed. Returns the number of jobs.
 create function pipeline.release_claims_v1(p_ids bigint[], p_tokens bigint[]) returns bigint
 language plpgsql as $$
 declare

@@ -42,14 +42,12 @@ begin
         end if;
     end if;
 
-    select array_agg(d.id) filter (where d.otherwise),
-           array_agg(d.id) filter (where d.succeeded)
+    select array_agg(d.id) filter (where d.is_broken),
+           array_agg(d.id) filter (where d.is_satisfied)
     into v_skipped, ready
     from (
-        -- An upstream run that does not exist any more cannot succeed.
-        select r.id, bool_or(up.id is null
-                             or up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
-               bool_and(up.status = 'succeeded') as succeeded
+        select r.id, bool_or(pipeline.chain_effect(up.status) = 'broken') as is_broken,
+               bool_and(pipeline.chain_effect(up.status) is not distinct from 'satisfied') as is_satisfied
         from (
             select c.downstream from pipeline.chains c where c.upstream = any (p_ended)
             intersect select unnest(v_mine)

@@ -32,8 +32,7 @@ begin
         where c.upstream = any (v_level)
           and not exists (
               select from pipeline.chains other left join pipeline.runs up on up.id = other.upstream
-              where other.downstream = r.id
-                and (up.id is null or up.status in ('failed', 'halted', 'cancelled', 'skipped'))
+              where other.downstream = r.id and pipeline.chain_effect(up.status) = 'broken'
           );
         exit when v_next is null;
         perform pipeline.reset_steps_v1(v_next, '{}');
@@ -42,7 +41,7 @@ begin
     end loop;
     if not exists (
         select from pipeline.chains c left join pipeline.runs up on up.id = c.upstream
-        where c.downstream = p_run and up.status is distinct from 'succeeded'
+        where c.downstream = p_run and pipeline.chain_effect(up.status) is distinct from 'satisfied'
     ) then
         select b.queues, b.ended_runs into queues, ended_runs from pipeline.start_chained_runs_v1(array[p_run]) as b;
     end if;

@@ -10,12 +10,12 @@ begin
     if not exists (select from pipeline.runs r where r.id = p_run and r.status = 'pending') then
         return;
     end if;
-    -- An upstream run that was deleted cannot succeed.
-    select bool_or(up.id is null or up.status in ('failed', 'halted', 'cancelled', 'skipped')) as otherwise,
-           bool_and(up.status = 'succeeded') as succeeded
+    -- Both are null if the run is not chained to any run.
+    select bool_or(pipeline.chain_effect(up.status) = 'broken') as is_broken,
+           bool_and(pipeline.chain_effect(up.status) is not distinct from 'satisfied') as is_satisfied
     into v_up
     from pipeline.chains c left join pipeline.runs up on up.id = c.upstream where c.downstream = p_run;
-    if v_up.otherwise then
+    if v_up.is_broken then
         with skipped as (
             update pipeline.steps s set status = 'skipped', ended_at = v_now, reason = 'run_skipped'
             where s.run = p_run and s.status = 'pending'
@@ -25,7 +25,7 @@ begin
         select f.queues, f.ended_runs into queues, ended_runs
         from pipeline.finish_advance_v1(v_ended || pipeline.unchanged_runs(array[p_run]), null, 0, '{}', '{}', false)
              as f;
-    elsif v_up.succeeded is not false then
+    elsif v_up.is_satisfied is not false then
         select b.queues, b.ended_runs into queues, ended_runs from pipeline.start_chained_runs_v1(array[p_run]) as b;
     end if;
 end $$;

@@ -140,7 +140,7 @@ impl EndHook for Coordinator {
     }
 }
 
-/// Undoes claims in the transaction that made them, because the inputs exceed [`InputLimits::together`] now.
+/// Undoes claims whose inputs exceed [`InputLimits::together`] now. The claims may be committed already.
 async fn give_back(
     connection: &mut PgConnection,
     claims: &[(i64, i64)],

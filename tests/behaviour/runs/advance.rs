@@ -199,3 +199,45 @@ async fn a_run_that_is_being_cancelled_and_one_that_goes_on_advance_in_one_call(
     })
     .await;
 }
+
+/// A run is chained to two runs, of which one was deleted while it was pending (pruning does so behind a run that was
+/// reopened). When the other one succeeds, the chained run is skipped, and nothing else.
+#[tokio::test]
+async fn a_run_that_is_chained_to_a_deleted_run_is_skipped_and_not_started() {
+    with_database(async |db| {
+        let (client, mut engine) = engine(db).await;
+        let one = || Pipeline::configure("one", |p| p.step("a", act("a"))).unwrap();
+        let first = client.start_many([one(), one()]).await.unwrap();
+        let (deleted, other) = (&first[0], &first[1]);
+        let ids = [deleted.id(), other.id()];
+        let chained = client.after(ids, one()).await.unwrap().remove(0).remove(0);
+        let claimed = claim(&mut engine).await;
+        for table in [
+            "delete from pipeline.runs where id = $1",
+            "delete from pipeline.steps where run = $1",
+            "delete from pipeline.jobs where id = $1 << 18",
+            "delete from pipeline.events where run = $1",
+        ] {
+            let statement = sqlx::query(table).bind(deleted.id());
+            statement.execute(db.pool()).await.unwrap();
+        }
+        let job = claimed.iter().find(|job| job.id == other.id() << 18);
+        let end = ManualEngine::end(job.unwrap(), &Outcome::Success("\"a\"".into()));
+        engine
+            .turn(vec![end], Slots::default(), true)
+            .await
+            .unwrap();
+        assert_eq!(chained.status().await.unwrap().to_string(), "skipped");
+        assert_eq!(steps(db, &chained).await, ["a skipped"]);
+        let events: Vec<String> = sqlx::query_scalar(
+            "select status from pipeline.events where run = $1 and step is null order by no",
+        )
+        .bind(chained.id())
+        .fetch_all(db.pool())
+        .await
+        .unwrap();
+        assert_eq!(events.last().map(String::as_str), Some("skipped"));
+        assert!(!events.contains(&"succeeded".to_owned()), "{events:?}");
+    })
+    .await;
+}
