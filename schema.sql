@@ -2113,7 +2113,7 @@ begin
     -- The statuses of live runs come first.
     for v_run in
         select r.id, r.graph, true as is_rest, r.status, r.created_at from pipeline.runs r
-        where r.id = v_self.part_run and r.status <= 'cancelling'
+        where r.id = v_self.part_run and r.status in ('pending', 'running', 'cancelling')
         union all
         (
             select r.id, r.graph, false, r.status, r.created_at from pipeline.runs r
@@ -3226,7 +3226,7 @@ begin
     end if;
 end $$;
 
-CREATE FUNCTION pipeline.tick_v1(p_worker bigint, p_steps boolean, p_due_from timestamp with time zone, p_claimed_from timestamp with time zone, p_leased bigint[], p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamp with time zone[], p_ids bigint[], p_to_ranks integer[], OUT now timestamp with time zone, OUT due_from timestamp with time zone, OUT claimed_from timestamp with time zone, OUT due_ms bigint, OUT due_queues text[], OUT due_since timestamp with time zone[], OUT ready boolean, OUT lost_ids bigint[], OUT lost_tokens bigint[], OUT lost_attempts smallint[], OUT lost_batches bigint[], OUT lost_queues text[], OUT lost_kinds text[], OUT lost_runs bigint[], OUT lost_steps text[], OUT leased_ids bigint[], OUT leased_until timestamp with time zone[]) RETURNS record
+CREATE FUNCTION pipeline.tick_v1(p_worker bigint, p_steps boolean, p_due_from timestamp with time zone, p_claimed_from timestamp with time zone, p_leased bigint[], p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamp with time zone[], p_ids bigint[], p_to_ranks integer[], OUT now timestamp with time zone, OUT due_from timestamp with time zone, OUT claimed_from timestamp with time zone, OUT due_ms bigint, OUT due_queues text[], OUT due_since timestamp with time zone[], OUT ready boolean, OUT lost_ids bigint[], OUT lost_tokens bigint[], OUT lost_attempts smallint[], OUT lost_batches bigint[], OUT lost_queues text[], OUT lost_job_types text[], OUT lost_runs bigint[], OUT lost_steps text[], OUT leased_ids bigint[], OUT leased_until timestamp with time zone[]) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -3306,7 +3306,7 @@ begin
            (select array_agg(lost.queue) from lost), (select array_agg(lost.job_type) from lost),
            (select array_agg(lost.run) from lost), (select array_agg(lost.key) from lost)
     into leased_ids, leased_until, lost_ids, lost_tokens, lost_attempts, lost_batches, lost_queues,
-         lost_kinds, lost_runs, lost_steps
+         lost_job_types, lost_runs, lost_steps
     from looked_at l;
     claimed_from := v_seen;
 

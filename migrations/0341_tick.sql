@@ -18,7 +18,7 @@ create function pipeline.tick_v1(
     out due_ms bigint, out due_queues text[], out due_since timestamptz[], out ready boolean,
     out lost_ids bigint[], out lost_tokens bigint[], out lost_attempts smallint[],
     out lost_batches bigint[], out lost_queues text[],
-    out lost_kinds text[], out lost_runs bigint[], out lost_steps text[],
+    out lost_job_types text[], out lost_runs bigint[], out lost_steps text[],
     out leased_ids bigint[], out leased_until timestamptz[]
 )
 language plpgsql as $$
@@ -91,7 +91,7 @@ begin
            (select array_agg(lost.queue) from lost), (select array_agg(lost.job_type) from lost),
            (select array_agg(lost.run) from lost), (select array_agg(lost.key) from lost)
     into leased_ids, leased_until, lost_ids, lost_tokens, lost_attempts, lost_batches, lost_queues,
-         lost_kinds, lost_runs, lost_steps
+         lost_job_types, lost_runs, lost_steps
     from looked_at l;
     claimed_from := v_seen;
 

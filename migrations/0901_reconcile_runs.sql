@@ -60,7 +60,7 @@ begin
     -- The statuses of live runs come first.
     for v_run in
         select r.id, r.graph, true as is_rest, r.status, r.created_at from pipeline.runs r
-        where r.id = v_self.part_run and r.status <= 'cancelling'
+        where r.id = v_self.part_run and r.status in ('pending', 'running', 'cancelling')
         union all
         (
             select r.id, r.graph, false, r.status, r.created_at from pipeline.runs r

@@ -89,7 +89,7 @@ pub struct FailedJob {
     pub is_optional: bool,
 }
 
-/// Takes part in the transaction that claims jobs.
+/// Completes claimed jobs before they start: in the transaction that claims them, or after its commit.
 pub trait ClaimHook: std::fmt::Debug + Send + Sync {
     /// Loads the input of the claimed jobs that it knows about. Jobs for whose input there is no room now
     /// are given back (`pipeline.release_claims_v1`) and removed from the list.

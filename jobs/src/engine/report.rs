@@ -13,8 +13,12 @@ pub(super) fn ends(ends: &[AttemptEnd], done: &Committed) {
         }
         if done.stale.contains(&at) {
             if end.kind != EndKind::Lost && !end.sent_before {
+                let label = end.label.as_deref();
                 tracing::warn!(
                     job.id = end.id,
+                    job.kind = label.map(|label| label.kind.as_str()),
+                    run.id = label.and_then(|label| label.run),
+                    step.key = label.and_then(|label| label.step.as_deref()),
                     attempt = end.attempt,
                     "attempt ended after its lease was lost; its end was ignored"
                 );

@@ -286,7 +286,7 @@ impl Ticker {
             .zip(row.lost_batches.unwrap_or_default())
             .zip(row.lost_queues.unwrap_or_default());
         let labels = row
-            .lost_kinds
+            .lost_job_types
             .unwrap_or_default()
             .into_iter()
             .zip(row.lost_runs.unwrap_or_default())
