@@ -66,7 +66,8 @@ create type pipeline.started_step as (
 -- A run that has ended in this transaction.
 create type pipeline.ended_run as (
     id     bigint,
-    status text
+    status text,
+    graph  bigint
 );
 
 -- Ends attempts of steps and advances their runs: the whole transaction of a worker in one call.
