@@ -8,6 +8,7 @@ mod control;
 mod events;
 mod failover;
 mod first_start;
+mod grouped;
 mod handed_over;
 mod held;
 mod held_log;
