@@ -90,6 +90,21 @@ impl EndHook for Coordinator {
         true
     }
 
+    fn prepare<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+    ) -> BoxFuture<'a, Result<(), sqlx::Error>> {
+        Box::pin(async move {
+            let (offer, settings) = (SlotOffer::default(), EndSettings::default());
+            self.end(&mut *connection, &[], &offer, settings).await?;
+            let (none, limits) = (Vec::<i64>::new(), self.limits);
+            sqlx::query_file!("src/sql/inputs.sql", &none, limits.step, limits.together)
+                .fetch_all(connection)
+                .await?;
+            Ok(())
+        })
+    }
+
     fn end<'a>(
         &'a self,
         connection: &'a mut PgConnection,
