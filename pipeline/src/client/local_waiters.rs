@@ -20,9 +20,12 @@ const MAX_RUNS: usize = 200;
 /// The maximum number of graphs whose output steps are remembered.
 const MAX_GRAPHS: usize = 1_000;
 
-/// The output steps of graphs: rows of [`read`] without what belongs to a run. A graph never changes. The key is the
-/// identity of the database, which is another one after a restore, and the graph's id.
-static OUTPUT_STEPS: Mutex<Option<HashMap<(String, i64), Arc<[OutputRow]>>>> = Mutex::new(None);
+/// Output steps by graph: rows of [`read`] without what belongs to a run. A graph never changes. The key is the identity
+/// of the database, which is another one after a restore, and the graph's id.
+type OutputSteps = HashMap<(String, i64), Arc<[OutputRow]>>;
+
+/// The output steps of the graphs whose runs have ended lately.
+static OUTPUT_STEPS: Mutex<Option<OutputSteps>> = Mutex::new(None);
 
 /// A run that has ended and is waited for, with the outputs of its steps that succeeded in the same transaction.
 struct Ended {
