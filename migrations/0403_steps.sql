@@ -38,4 +38,4 @@ create table pipeline.steps (
     error_class   text,
     error_message text,
     primary key (run, no)
-) with (fillfactor = 60);
+) with (fillfactor = 50);

@@ -32,9 +32,9 @@ begin
             select b.ctid as row from pipeline.runs b where b.id = c.run offset 0
         ) as b
         where r.ctid = b.row
-        returning r.id, r.status, r.live_steps, r.event_level
+        returning r.id, r.status, r.graph, r.live_steps, r.event_level
     )
-    select array_agg(row(m.id, m.status::text)::pipeline.ended_run) filter (where m.live_steps = 0),
+    select array_agg(row(m.id, m.status::text, m.graph)::pipeline.ended_run) filter (where m.live_steps = 0),
            max(m.event_level), count(*)
     into v_ended_runs, v_level, v_runs from moved m;
 

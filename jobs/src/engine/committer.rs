@@ -15,10 +15,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sqlx::PgConnection;
 use tokio::sync::{Notify, RwLock};
 
 use super::config::Config;
 use super::connection::{EngineConnection, limited, timed_out};
+use super::end_rows::end_jobs;
 use super::hooks::Hooks;
 use super::inbox::Inbox;
 use super::lifecycle::{Lifecycle, Phase};
@@ -119,6 +121,10 @@ pub(crate) async fn assist(committer: Arc<Committer>, connection: EngineConnecti
         tokio::select! {
             () = committer.ledger.crowded() => {}
             () = committer.lifecycle.reached(Phase::Closing) => break,
+        }
+        // The first committer writes the ends that wait while this one connects; it also reports an error.
+        if committer.connect(&mut task).await.is_err() {
+            task.connection.discard();
         }
         while committer.turn(&mut task, true).await {}
     }
@@ -269,14 +275,18 @@ impl Committer {
     /// Opens a connection if necessary, and releases unanswered claims of the previous connection.
     async fn connect(&self, task: &mut Task) -> Result<(), sqlx::Error> {
         task.owes_give_back |= self.local.take_unknown();
-        if !task.connection.is_new() && !task.owes_give_back {
+        let is_new = task.connection.is_new();
+        if !is_new && !task.owes_give_back {
             return Ok(());
+        }
+        task.owes_give_back = true;
+        let connection = task.connection.get().await?;
+        if is_new {
+            limited(self.prepare(connection)).await?;
         }
         // Wait for other claims: they may have claimed jobs that are not yet in the ledger.
         let _no_claims = self.claiming.write().await;
-        task.owes_give_back = true;
-        let connection = task.connection.get().await?;
-        limited(self.local.connected(connection)).await?;
+        limited(self.local.connected(task.connection.get().await?)).await?;
         if let Some(orphan) = task.orphan.take() {
             let connection = &mut task.connection;
             let none = Vec::new();
@@ -296,6 +306,15 @@ impl Committer {
         }
         task.connection.succeeded();
         task.owes_give_back = false;
+        Ok(())
+    }
+
+    /// Plans the statements of ends on a new connection.
+    async fn prepare(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        end_jobs(&mut *connection, &[], false, 0).await?;
+        for hook in &self.hooks.end {
+            hook.prepare(&mut *connection).await?;
+        }
         Ok(())
     }
 

@@ -31,6 +31,14 @@ pub trait EndHook: std::fmt::Debug + Send + Sync {
         false
     }
 
+    /// Plans the hook's statements on a new connection, so that the first ends do not wait for that.
+    fn prepare<'a>(
+        &'a self,
+        _connection: &'a mut PgConnection,
+    ) -> BoxFuture<'a, Result<(), sqlx::Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Ends these attempts. The hook may start work in the offered slots. If a row that it needs besides the
     /// rows of the ends is locked, it raises [`ROW_HELD`](crate::sqlstate::ROW_HELD) and nothing is written.
     fn end<'a>(
@@ -43,7 +51,7 @@ pub trait EndHook: std::fmt::Debug + Send + Sync {
 }
 
 /// The worker's settings for the ends of attempts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct EndSettings {
     /// Whether the rows of succeeded jobs are kept.

@@ -1,7 +1,7 @@
 //! The queue patterns of a worker: the slots of each pattern, and whether its queues may have work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -126,6 +126,10 @@ pub(crate) struct QueueSlots {
     may_have_work: AtomicBool,
     /// The job that has waited longest in the queue, as far as this process knows.
     head: Mutex<Option<Head>>,
+    /// How many starts of this process have asked for a slot since the last transaction reserved slots.
+    asked_by_starts: AtomicU32,
+    /// How many slots the last transaction left to such starts.
+    left_to_starts: AtomicU32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -149,6 +153,8 @@ impl QueueSlots {
             free: Arc::new(Semaphore::new(slots as usize)),
             may_have_work: AtomicBool::new(true),
             head: Mutex::new(None),
+            asked_by_starts: AtomicU32::new(0),
+            left_to_starts: AtomicU32::new(0),
         })
     }
 
@@ -165,9 +171,8 @@ impl QueueSlots {
         if !claims && !hand_over {
             return None;
         }
-        let free = u32::try_from(self.free.available_permits())
-            .unwrap_or(u32::MAX)
-            .min(at_most);
+        let free = u32::try_from(self.free.available_permits()).unwrap_or(u32::MAX);
+        let free = (free - self.leave_to_starts(free)).min(at_most);
         if free == 0 {
             return None;
         }
@@ -182,8 +187,20 @@ impl QueueSlots {
         })
     }
 
+    /// Returns how many of the free slots a transaction leaves to starts of this process, which would otherwise
+    /// have to queue while the transaction is open: four times as many as asked lately, at most half.
+    fn leave_to_starts(&self, free: u32) -> u32 {
+        let asked = self.asked_by_starts.swap(0, Ordering::Relaxed);
+        let last = self.left_to_starts.load(Ordering::Relaxed);
+        // Fades out: starts come in bursts, and transactions are short.
+        let left = (4 * asked).max(last - last.div_ceil(8));
+        self.left_to_starts.store(left, Ordering::Relaxed);
+        left.min(free / 2)
+    }
+
     /// Reserves a free slot for a job of this priority that starts without queueing.
     pub(super) fn reserve_one(&self, priority: i16) -> Option<OwnedSemaphorePermit> {
+        self.asked_by_starts.fetch_add(1, Ordering::Relaxed);
         let min_priority = self.min_priority()?;
         let reserve = || Arc::clone(&self.free).try_acquire_owned().ok();
         (priority >= min_priority).then(reserve).flatten()
@@ -291,6 +308,31 @@ mod tests {
         assert!(claims(slots.reserve(10, true)), "the wake-up is not lost");
         let for_hand_over = slots.reserve(10, true);
         assert!(!for_hand_over.is_empty() && !claims(for_hand_over));
+        Ok(())
+    }
+
+    #[test]
+    fn a_transaction_leaves_slots_to_starts_that_asked_lately() -> Result<()> {
+        let slots = slots(&[("q", 10)])?;
+        let count = |reserved: &[Reserved]| reserved.iter().map(Reserved::count).sum::<usize>();
+        assert_eq!(count(&slots.reserve(10, true)), 10, "no start has asked");
+        let started: Vec<_> = (0..3).map(|_| slots.get(0).reserve_one(0)).collect();
+        assert!(started.iter().all(Option::is_some));
+        let reserved = slots.reserve(10, true);
+        assert_eq!(count(&reserved), 4, "three run, three are left to starts");
+        assert!(slots.get(0).reserve_one(0).is_some());
+        drop((started, reserved));
+        for _ in 0..30 {
+            slots.reserve(10, true);
+        }
+        assert_eq!(
+            count(&slots.reserve(10, true)),
+            10,
+            "no start has asked for long"
+        );
+        let all: Vec<_> = (0..30).map(|_| slots.get(0).reserve_one(0)).collect();
+        drop(all);
+        assert_eq!(count(&slots.reserve(10, true)), 5, "at most half are left");
         Ok(())
     }
 

@@ -1,41 +1,146 @@
 //! Tells the clients of this process about runs that its worker has ended, with what the runs returned.
 //!
 //! A client in another process learns of the end by a notification. That takes two connections and two more
-//! statements, which a client in this process need not wait for.
+//! statements, which a client in this process need not wait for. If the steps whose outputs the run returns have
+//! ended in the same transaction, their outputs are still in memory, and nothing is read at all.
 
-use jobs::seams::AfterCommit;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use jobs::seams::{AfterCommit, AttemptEnd};
+use parking_lot::Mutex;
 
 use super::output::{OutputRow, Returned, read};
 use super::waiters::{self, Told};
-use crate::coordinator::EndedRunRow;
+use crate::RunStatus;
+use crate::coordinator::{EndedRunRow, no_of, run_of};
 
 /// The maximum number of runs that one transaction tells about directly. Waiters of further runs are notified.
 const MAX_RUNS: usize = 200;
+/// The maximum number of graphs whose output steps are remembered.
+const MAX_GRAPHS: usize = 1_000;
 
-/// Returns the call that tells the waiters of this process about runs that end in this transaction. If the outputs
-/// cannot be read, only the statuses are told.
-pub(crate) fn ended(mut runs: Vec<EndedRunRow>) -> Option<AfterCommit> {
+/// Output steps by graph: rows of [`read`] without what belongs to a run. A graph never changes. The key is the identity
+/// of the database, which is another one after a restore, and the graph's id.
+type OutputSteps = HashMap<(String, i64), Arc<[OutputRow]>>;
+
+/// The output steps of the graphs whose runs have ended lately.
+static OUTPUT_STEPS: Mutex<Option<OutputSteps>> = Mutex::new(None);
+
+/// A run that has ended and is waited for, with the outputs of its steps that succeeded in the same transaction.
+struct Ended {
+    row: EndedRunRow,
+    outputs: HashMap<i32, String>,
+}
+
+/// Returns the call that tells the waiters of this process about runs that end in this transaction. `ends` are the
+/// ends that the transaction writes. If the outputs cannot be read, only the statuses are told.
+pub(crate) fn ended(runs: Vec<EndedRunRow>, ends: &[&AttemptEnd]) -> Option<AfterCommit> {
     let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
-    let waited_for = waiters::waited_for(&ids, MAX_RUNS);
+    let waited_for: HashSet<i64> = waiters::waited_for(&ids, MAX_RUNS).into_iter().collect();
     if waited_for.is_empty() {
         return None;
     }
-    runs.retain(|run| waited_for.contains(&run.id));
+    let mut outputs = outputs(ends, &waited_for);
+    let runs: Vec<Ended> = runs
+        .into_iter()
+        .filter(|run| waited_for.contains(&run.id))
+        .map(|row| Ended {
+            outputs: outputs.remove(&row.id).unwrap_or_default(),
+            row,
+        })
+        .collect();
     Some(AfterCommit::new(move |connection, database| {
         Box::pin(async move {
-            let ended = match read(connection, &waited_for, false).await {
+            let (mut ended, mut unknown) = (Vec::with_capacity(runs.len()), Vec::new());
+            for mut run in runs {
+                match from_memory(database, &mut run) {
+                    Some(told) => ended.push((run.row.id, told)),
+                    None => unknown.push(run.row),
+                }
+            }
+            waiters::tell(database, ended);
+            if unknown.is_empty() {
+                return;
+            }
+            let ids: Vec<i64> = unknown.iter().map(|run| run.id).collect();
+            let ended = match read(connection, &ids, false).await {
                 Ok(rows) => rows
                     .chunk_by(|one, other| one.run == other.run)
+                    .inspect(|rows| remember(database, rows))
                     .filter_map(told)
                     .collect(),
                 Err(error) => {
                     tracing::debug!(%error, "outputs of ended runs could not be read for the clients of this process");
-                    runs.iter().filter_map(status).collect()
+                    unknown.iter().filter_map(status).collect()
                 }
             };
             waiters::tell(database, ended);
         })
     }))
+}
+
+/// Returns the outputs of the steps of these runs that succeeded, by the run and the number of the step.
+fn outputs(ends: &[&AttemptEnd], runs: &HashSet<i64>) -> HashMap<i64, HashMap<i32, String>> {
+    let mut outputs: HashMap<i64, HashMap<i32, String>> = HashMap::new();
+    for end in ends.iter().filter(|end| end.is_success() && !end.halts()) {
+        let (run, no) = (run_of(end.job()), i32::try_from(no_of(end.job())));
+        if let (true, Ok(no), Some(output)) = (runs.contains(&run), no, end.output()) {
+            let steps = outputs.entry(run).or_default();
+            steps.insert(no, output.get().to_owned());
+        }
+    }
+    outputs
+}
+
+/// Returns what the waiters of a run are told, if everything that the run returned is in memory.
+fn from_memory(database: &str, run: &mut Ended) -> Option<Told> {
+    if run.row.status.parse().ok() != Some(RunStatus::Succeeded) || run.outputs.is_empty() {
+        return None;
+    }
+    let key = (database.to_owned(), run.row.graph);
+    let steps = Arc::clone(OUTPUT_STEPS.lock().as_ref()?.get(&key)?);
+    let mut rows = Vec::with_capacity(steps.len());
+    for step in steps.iter() {
+        rows.push(OutputRow {
+            run: run.row.id,
+            status: run.row.status.clone(),
+            step_status: Some("succeeded".to_owned()),
+            // Two output steps may be the same one: that is left to the database.
+            output: Some(run.outputs.remove(&step.no?)?),
+            ..step.clone()
+        });
+    }
+    Some(Told {
+        status: Some(RunStatus::Succeeded),
+        returned: Some(Returned(rows)),
+    })
+}
+
+/// Remembers the output steps of a graph, unless one of them may succeed with another output than that of its
+/// attempt: only jobs cannot.
+fn remember(database: &str, rows: &[OutputRow]) {
+    let is_job = |row: &OutputRow| row.kind.as_deref() == Some("job");
+    if !rows.iter().all(is_job) {
+        return;
+    }
+    let Some(graph) = rows.first().map(|row| row.graph) else {
+        return;
+    };
+    let without_run = |row: &OutputRow| OutputRow {
+        output: None,
+        is_large: false,
+        ..row.clone()
+    };
+    let mut known = OUTPUT_STEPS.lock();
+    let known = known.get_or_insert_default();
+    if known.len() >= MAX_GRAPHS {
+        known.clear();
+    }
+    known.insert(
+        (database.to_owned(), graph),
+        rows.iter().map(without_run).collect(),
+    );
 }
 
 /// Returns what the waiters of a run are told if its outputs are not known.

@@ -5,6 +5,7 @@ mod canonical;
 mod chain;
 mod control;
 mod events;
+mod grouped;
 mod hand_over;
 mod health;
 mod list;
@@ -32,6 +33,7 @@ pub use attempts::Attempt;
 pub use chain::{Chain, IntoStage, Stage};
 pub use control::Reopen;
 pub use events::{Event, EventStatus};
+use grouped::Starts;
 pub use health::Health;
 pub use list::{BadCursor, Cursor, Page, RunFilter};
 pub use new_run::{History, IntoRun, NewRun};
@@ -57,6 +59,8 @@ pub struct Client {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     remembered: Remembered,
+    /// The starts that wait to be sent.
+    starts: Starts,
     /// Who waits for the end of a run.
     waiters: Arc<Waiters>,
 }

@@ -65,12 +65,15 @@ impl<O: DeserializeOwned> Run<O> {
 #[derive(Clone)]
 pub(crate) struct OutputRow {
     pub(crate) run: i64,
+    pub(crate) graph: i64,
     pub(crate) status: String,
-    shape: Option<String>,
-    step: Option<String>,
-    step_status: Option<String>,
-    output: Option<String>,
-    may_lack: Option<bool>,
+    pub(super) shape: Option<String>,
+    pub(super) no: Option<i32>,
+    pub(super) kind: Option<String>,
+    pub(super) step: Option<String>,
+    pub(super) step_status: Option<String>,
+    pub(super) output: Option<String>,
+    pub(super) may_lack: Option<bool>,
     /// Whether the output, or the graph, is too large to be read with those of other runs.
     pub(crate) is_large: bool,
 }

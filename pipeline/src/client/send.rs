@@ -28,14 +28,23 @@ pub(super) type Found = Vec<(i64, Option<bool>)>;
 /// Sends a start on a connection of the pool, and sends it again if the answer is lost: the database recognises
 /// the start by its nonces.
 pub(super) async fn on_pool(client: &Client, pool: &PgPool, plan: &Plan<'_>) -> Result<Found> {
-    let mut ids = Vec::new();
-    // Dropped when the start is done: only then do the claims of lost answers exist for sure, or not at all.
-    let mut lost = Vec::new();
+    resend_on_pool(client, pool, plan, &mut Vec::new(), &mut Vec::new()).await
+}
+
+/// Sends a start that may have been sent before with these ids. `lost` has to be dropped when the start is done: only
+/// then do the claims of lost answers exist for sure, or not at all.
+pub(super) async fn resend_on_pool(
+    client: &Client,
+    pool: &PgPool,
+    plan: &Plan<'_>,
+    ids: &mut Vec<i64>,
+    lost: &mut Vec<Offer>,
+) -> Result<Found> {
     let mut tries = 0;
     loop {
         // Returned to the pool before the pause: it may be the pool's only connection.
         let connection = pool.acquire().await?;
-        let outcome = try_on(client, connection, plan, &mut ids, &mut lost).await;
+        let outcome = try_on(client, connection, plan, ids, lost).await;
         match outcome {
             Err(Error::Database(error)) if is_passing(&error) => {
                 client.forget_ids_if_lost(&error);

@@ -8,6 +8,7 @@ use sqlx::{PgConnection, PgPool};
 
 use super::chain::{IntoStage, Stage};
 use super::control::tell;
+use super::grouped;
 use super::new_run::{History, NewRun};
 use super::plan::Plan;
 use super::send::{on_connection, on_pool};
@@ -124,7 +125,7 @@ pub(crate) async fn chained(
     after: &[i64],
     stages: Vec<Stage>,
 ) -> Result<Vec<Vec<(i64, bool)>>> {
-    let stages = stages
+    let mut stages = stages
         .into_iter()
         .map(|stage| stage.0.into_iter().collect::<Result<Vec<_>, _>>())
         .collect::<Result<Vec<_>, _>>()?;
@@ -133,6 +134,19 @@ pub(crate) async fn chained(
         return Ok(stages.iter().map(|_| Vec::new()).collect());
     }
     client.look_for(plan.wanted());
+    if matches!(target, Target::Pool(_)) && grouped::is_groupable(&plan) {
+        let run = stages.iter_mut().find_map(Vec::pop);
+        let run = run.ok_or(sqlx::Error::RowNotFound)?;
+        let id = grouped::start(client, run).await?;
+        let started = |at| {
+            if at == 0 {
+                vec![(id, true)]
+            } else {
+                Vec::new()
+            }
+        };
+        return Ok((0..stages.len()).map(started).collect());
+    }
     let found = match &mut target {
         Target::Connection(connection) => on_connection(client, connection, &plan).await?,
         Target::Pool(pool) => on_pool(client, pool, &plan).await?,

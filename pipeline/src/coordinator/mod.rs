@@ -11,7 +11,7 @@ mod reconcile;
 mod rows;
 mod store;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use futures_util::future::BoxFuture;
 use jobs::seams::{
@@ -43,8 +43,7 @@ pub(crate) fn run_of(job: i64) -> i64 {
 }
 
 /// Returns the number of the step in its graph.
-#[cfg(test)]
-fn no_of(job: i64) -> u32 {
+pub(crate) fn no_of(job: i64) -> u32 {
     u32::try_from((job & 0x3_FFFF) >> 1).unwrap_or(0)
 }
 
@@ -73,8 +72,9 @@ macro_rules! given {
 #[derive(Debug)]
 pub(crate) struct Coordinator {
     pub(crate) limits: InputLimits,
-    /// Returns the call that tells the clients of this process about ended runs.
-    pub(crate) tell: fn(Vec<EndedRunRow>) -> Option<AfterCommit>,
+    /// Returns the call that tells the clients of this process about ended runs, and about the outputs among the
+    /// ends that were written.
+    pub(crate) tell: fn(Vec<EndedRunRow>, &[&AttemptEnd]) -> Option<AfterCommit>,
 }
 
 impl EndHook for Coordinator {
@@ -88,6 +88,21 @@ impl EndHook for Coordinator {
 
     fn is_one_statement(&self) -> bool {
         true
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+    ) -> BoxFuture<'a, Result<(), sqlx::Error>> {
+        Box::pin(async move {
+            let (offer, settings) = (SlotOffer::default(), EndSettings::default());
+            self.end(&mut *connection, &[], &offer, settings).await?;
+            let (none, limits) = (Vec::<i64>::new(), self.limits);
+            sqlx::query_file!("src/sql/inputs.sql", &none, limits.step, limits.together)
+                .fetch_all(connection)
+                .await?;
+            Ok(())
+        })
     }
 
     fn end<'a>(
@@ -134,7 +149,18 @@ impl EndHook for Coordinator {
             ended.effects.started = started
                 .map(|step| step.into_claimed(ends, self.limits))
                 .collect();
-            ended.effects.after_commit.extend((self.tell)(over));
+            if !over.is_empty() {
+                let unwritten: HashSet<usize> =
+                    ended.stale.iter().chain(&ended.held).copied().collect();
+                let written: Vec<&AttemptEnd> = (0..ends.len())
+                    .filter(|at| !unwritten.contains(at))
+                    .map(|at| ends[at])
+                    .collect();
+                ended
+                    .effects
+                    .after_commit
+                    .extend((self.tell)(over, &written));
+            }
             Ok(ended)
         })
     }

@@ -42,6 +42,7 @@ impl<'a> OfferRow<'a> {
 pub(crate) struct EndedRunRow {
     pub(crate) id: i64,
     pub(crate) status: String,
+    pub(crate) graph: i64,
 }
 
 impl PgHasArrayType for EndedRunRow {

@@ -11,6 +11,7 @@ mod error_paths;
 mod events;
 mod failover;
 mod first_start;
+mod grouped;
 mod handed_over;
 mod held;
 mod held_log;

@@ -1,0 +1,242 @@
+//! Starts that gather while another start of the same client is under way, and are then sent together.
+//!
+//! A lone start is sent at once. While it is under way, further starts wait, and the next statement takes all of them
+//! that have the same graph: a process that starts many runs, each by a call of its own, pays for few commits. Each
+//! caller gets its own run. If a group fails, each of its starts is sent again alone, with the same id and nonce, so
+//! that one that fails because of its data does not fail the others, and none is started twice.
+//!
+//! Starts with a key are never part of a group: they may wait for another transaction.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::Client;
+use super::hand_over::Offer;
+use super::new_run::NewRun;
+use super::plan::Plan;
+use super::send::{on_pool, resend_on_pool};
+use crate::{Error, Result};
+
+/// How long a start waits for the one before. A start that takes longer does not hold up the others.
+const MAX_WAIT: Duration = Duration::from_millis(10);
+/// The maximum number of runs and of steps in a group.
+const MAX_RUNS: usize = 500;
+const MAX_STEPS: usize = 10_000;
+
+/// The starts of a client and its clones that wait to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Starts {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Request>,
+    /// The number of starts and groups that are under way.
+    senders: usize,
+}
+
+#[derive(Debug)]
+struct Request {
+    run: NewRun,
+    answer: oneshot::Sender<Answer>,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Started(i64),
+    /// The group could not be sent: no connection was free.
+    NoConnection,
+    /// The group failed.
+    Failed(Box<Failed>),
+}
+
+/// A start whose group failed, which is sent again alone.
+#[derive(Debug)]
+struct Failed {
+    run: NewRun,
+    nonce: i64,
+    /// The id that was sent, if one was.
+    id: Option<i64>,
+    /// Kept until the start is done: only then do the claims of lost answers exist for sure, or not at all.
+    _lost: Arc<Vec<Offer>>,
+}
+
+/// Returns whether this start may be sent with others.
+pub(super) fn is_groupable(plan: &Plan<'_>) -> bool {
+    plan.count == 1
+        && !plan.has_keys
+        && plan
+            .only_statement()
+            .is_some_and(|group| !group.is_chained && group.graph.len() <= MAX_STEPS)
+}
+
+/// Starts a run on the client's pool, alone or with others that wait. Returns its id.
+pub(super) async fn start(client: &Client, run: NewRun) -> Result<i64> {
+    let starts = &client.shared.starts;
+    let mut answer = match starts.enter(run) {
+        Entered::First(run) => {
+            let _sender = Sender(client.clone());
+            return alone(client, *run, None).await;
+        }
+        Entered::Waiting(answer) => answer,
+    };
+    let answer = loop {
+        match tokio::time::timeout(MAX_WAIT, &mut answer).await {
+            Ok(answer) => break answer,
+            Err(_) => starts.send_waiting(client),
+        }
+    };
+    match answer {
+        Ok(Answer::Started(id)) => Ok(id),
+        Ok(Answer::NoConnection) => Err(sqlx::Error::PoolTimedOut.into()),
+        Ok(Answer::Failed(mut failed)) => {
+            let sent = (failed.nonce, failed.id.take());
+            let Failed { run, _lost, .. } = *failed;
+            alone(client, run, Some(sent)).await
+        }
+        // The task was aborted with its runtime, or it panicked.
+        Err(_) => Err(sqlx::Error::WorkerCrashed.into()),
+    }
+}
+
+/// Sends one start, which may have been sent before with this nonce and this id.
+async fn alone(client: &Client, run: NewRun, sent: Option<(i64, Option<i64>)>) -> Result<i64> {
+    let stages = [vec![run]];
+    let mut plan = Plan::of(&stages, &[], client.bytes())?;
+    let found = match sent {
+        None => on_pool(client, client.pool(), &plan).await?,
+        Some((nonce, id)) => {
+            plan.nonces = vec![nonce];
+            let mut ids = Vec::from_iter(id);
+            resend_on_pool(client, client.pool(), &plan, &mut ids, &mut Vec::new()).await?
+        }
+    };
+    let started = found.first().map(|(id, _)| *id);
+    started.ok_or(Error::Database(sqlx::Error::RowNotFound))
+}
+
+/// One that sends. When it is done, another one sends what has gathered meanwhile.
+struct Sender(Client);
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let starts = &self.0.shared.starts;
+        starts.state.lock().senders -= 1;
+        starts.send_waiting(&self.0);
+    }
+}
+
+/// The place of a start among those of its client.
+enum Entered {
+    /// No other start is under way: this one is to be sent, and counts as a sender.
+    First(Box<NewRun>),
+    Waiting(oneshot::Receiver<Answer>),
+}
+
+impl Starts {
+    fn enter(&self, run: NewRun) -> Entered {
+        let mut state = self.state.lock();
+        if state.senders == 0 {
+            state.senders = 1;
+            return Entered::First(Box::new(run));
+        }
+        let (tell, answer) = oneshot::channel();
+        state.waiting.push_back(Request { run, answer: tell });
+        Entered::Waiting(answer)
+    }
+
+    /// Sends the starts that wait, in a task: callers that stop waiting do not stop the starts of others.
+    fn send_waiting(&self, client: &Client) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let mut state = self.state.lock();
+        if state.waiting.is_empty() {
+            return;
+        }
+        state.senders += 1;
+        drop(state);
+        let sender = Sender(client.clone());
+        runtime.spawn(async move {
+            let client = &sender.0;
+            while let Some(group) = client.shared.starts.take(client.bytes().page) {
+                send(client, group).await;
+            }
+        });
+    }
+
+    /// Takes the start that has waited longest, and others with the same graph.
+    fn take(&self, page: usize) -> Option<Vec<Request>> {
+        let mut state = self.state.lock();
+        state.waiting.retain(|request| !request.answer.is_closed());
+        let first = state.waiting.pop_front()?;
+        let graph = first.run.pipeline.graph();
+        let (fingerprint, steps) = (graph.fingerprint(), graph.len().max(1));
+        let (mut room, mut bytes) = (MAX_RUNS.min(MAX_STEPS / steps), first.run.size());
+        let (mut group, mut rest) = (vec![first], VecDeque::new());
+        for request in state.waiting.drain(..) {
+            let size = request.run.size();
+            let fits = room > 1
+                && bytes + size <= page
+                && request.run.pipeline.graph().fingerprint() == fingerprint;
+            if fits {
+                room -= 1;
+                bytes += size;
+                group.push(request);
+            } else {
+                rest.push_back(request);
+            }
+        }
+        state.waiting = rest;
+        Some(group)
+    }
+}
+
+/// Sends a group, and answers each caller.
+async fn send(client: &Client, group: Vec<Request>) {
+    let (runs, answers): (Vec<NewRun>, Vec<_>) = group
+        .into_iter()
+        .map(|request| (request.run, request.answer))
+        .unzip();
+    let stages = [runs];
+    let (mut ids, mut lost, mut nonces) = (Vec::new(), Vec::new(), Vec::new());
+    let outcome = match Plan::of(&stages, &[], client.bytes()) {
+        Ok(plan) => {
+            nonces.clone_from(&plan.nonces);
+            resend_on_pool(client, client.pool(), &plan, &mut ids, &mut lost).await
+        }
+        Err(error) => Err(error),
+    };
+    let [runs] = stages;
+    match outcome {
+        Ok(found) => {
+            for (answer, (id, _)) in answers.into_iter().zip(found) {
+                // The caller may have gone; its run has been started.
+                let _ = answer.send(Answer::Started(id));
+            }
+        }
+        Err(Error::Database(sqlx::Error::PoolTimedOut)) => {
+            for answer in answers {
+                let _ = answer.send(Answer::NoConnection);
+            }
+        }
+        Err(error) => {
+            tracing::debug!(%error, count = runs.len(), "group of starts failed; sending each start alone");
+            let lost = Arc::new(lost);
+            for (at, (run, answer)) in runs.into_iter().zip(answers).enumerate() {
+                let failed = Failed {
+                    run,
+                    nonce: nonces.get(at).copied().unwrap_or_else(|| fastrand::i64(..)),
+                    id: ids.get(at).copied(),
+                    _lost: Arc::clone(&lost),
+                };
+                let _ = answer.send(Answer::Failed(Box::new(failed)));
+            }
+        }
+    }
+}
