@@ -36,7 +36,8 @@ CREATE TYPE pipeline.edge_effect AS ENUM (
 
 CREATE TYPE pipeline.ended_run AS (
 	id bigint,
-	status text
+	status text,
+	graph bigint
 );
 
 CREATE TYPE pipeline.takes AS ENUM (
@@ -295,6 +296,10 @@ begin
         returning j.token
     )
     select array_agg(d.token) into v_deleted from deleted d;
+    if cardinality(p_ends) = 0 then
+        perform pipeline.plan_advance_v1();
+        return;
+    end if;
     if v_deleted is null or cardinality(v_deleted) < cardinality(v_ends) then
         v_others := pipeline.end_other_steps_v1(v_ends, v_deleted, p_unknown_ms);
         stale := v_others.stale;
@@ -568,9 +573,9 @@ begin
             select b.ctid as row from pipeline.runs b where b.id = c.run offset 0
         ) as b
         where r.ctid = b.row
-        returning r.id, r.status, r.live_steps, r.event_level
+        returning r.id, r.status, r.graph, r.live_steps, r.event_level
     )
-    select array_agg(row(m.id, m.status::text)::pipeline.ended_run) filter (where m.live_steps = 0),
+    select array_agg(row(m.id, m.status::text, m.graph)::pipeline.ended_run) filter (where m.live_steps = 0),
            max(m.event_level), count(*)
     into v_ended_runs, v_level, v_runs from moved m;
 
@@ -1860,6 +1865,17 @@ CREATE FUNCTION pipeline.overdue_runs_v1(p_limit integer) RETURNS SETOF bigint
     order by r.deadline_at
     limit p_limit
 $$;
+
+CREATE FUNCTION pipeline.plan_advance_v1() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform pipeline.end_steps_v1('{}');
+    perform pipeline.decide_downstream_v1('{}');
+    perform pipeline.enqueue_steps_v1('{}', null, '{}', '{}');
+    perform pipeline.count_ended_steps_v1('{}', null);
+    perform pipeline.enqueue_callbacks_v1('{}');
+end $$;
 
 CREATE FUNCTION pipeline.process_request_v1(p_id bigint, p_is_own boolean, OUT state text, OUT refused text, OUT queues text[], OUT ended_runs pipeline.ended_run[], OUT asked bigint[], OUT wait_ms bigint) RETURNS record
     LANGUAGE plpgsql
@@ -3475,7 +3491,7 @@ CREATE TABLE pipeline.steps (
     error_class text,
     error_message text
 )
-WITH (fillfactor='60');
+WITH (fillfactor='50');
 
 CREATE VIEW pipeline.all_jobs AS
  SELECT j.id,
