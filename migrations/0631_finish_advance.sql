@@ -28,7 +28,9 @@ begin
     ended_runs := v_ended_runs;
     while v_ended_runs is not null loop
         v_ids := array(select o.id from unnest(v_ended_runs) as o);
-        queues := queues || pipeline.enqueue_callbacks_v1(v_ids);
+        if exists (select from pipeline.runs r where r.id = any (v_ids) and r.callbacks is not null) then
+            queues := queues || pipeline.enqueue_callbacks_v1(v_ids);
+        end if;
         exit when not exists (select from pipeline.chains c where c.upstream = any (v_ids));
         -- Level by level: a skipped run decides the runs that are chained to it.
         v_chain := pipeline.settle_chains_v1(v_ids, v_is_locked);
