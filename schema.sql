@@ -273,7 +273,7 @@ begin
     perform from pipeline.runs r
     where r.id = any (p_runs)
       -- Read before the lock: a run whose request has its turn must not be locked, not even briefly.
-      and not exists (select from pipeline.requests q where q.run = r.id and q.turn_until > v_now)
+      and not exists (select from pipeline.requests q where q.run = r.id and pipeline.has_turn(q.turn_until, v_now))
     order by r.id for no key update of r skip locked;
     get diagnostics v_count = row_count;
     if v_count < cardinality(p_runs) then
@@ -656,6 +656,8 @@ begin
             v_ended := null;
         end if;
 
+        -- Usually the last steps of their runs.
+        exit when not exists (select from unnest(v_level) as e where e.out_edges is not null);
         with touched as (
             select e.run, e.graph, o.no, count(*)::integer as count,
                    bool_or(e.status = 'succeeded') as has_success,
@@ -1019,8 +1021,11 @@ begin
                           else s.reason end,
             token = e.token, attempt = e.attempt, ended_at = v_now,
             -- The worker measures from before its claim was sent, which may be before the step was enqueued.
-            ran_ms = least(e.ran_ms,
-                           greatest(floor(extract(epoch from v_now - s.enqueued_at) * 1000), 0))::integer,
+            -- Null if the worker did not say: `least` would take the time since the step was enqueued instead, which
+            -- may be longer than an integer can say.
+            ran_ms = case when e.ran_ms is not null
+                          then least(e.ran_ms, greatest(floor(extract(epoch from v_now - s.enqueued_at) * 1000), 0))
+                          end::integer,
             output = e.output,
             -- Four bytes of the stored size are its header.
             output_bytes = case when pg_column_size(e.output) > 4096
@@ -1323,7 +1328,9 @@ begin
     ended_runs := v_ended_runs;
     while v_ended_runs is not null loop
         v_ids := array(select o.id from unnest(v_ended_runs) as o);
-        queues := queues || pipeline.enqueue_callbacks_v1(v_ids);
+        if exists (select from pipeline.runs r where r.id = any (v_ids) and r.callbacks is not null) then
+            queues := queues || pipeline.enqueue_callbacks_v1(v_ids);
+        end if;
         exit when not exists (select from pipeline.chains c where c.upstream = any (v_ids));
         -- Level by level: a skipped run decides the runs that are chained to it.
         v_chain := pipeline.settle_chains_v1(v_ids, v_is_locked);
@@ -1368,6 +1375,12 @@ begin
     select coalesce(array_agg(distinct queue), '{}') into v_queues from callbacks;
     return v_queues;
 end $$;
+
+CREATE FUNCTION pipeline.has_turn(p_turn_until timestamp with time zone, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select p_turn_until > p_now and p_turn_until <= p_now + interval '2 s'
+$$;
 
 CREATE FUNCTION pipeline.held_heads_v1(p_token bigint, p_claimed_at timestamp with time zone, p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamp with time zone[], p_ids bigint[], p_to_ranks integer[]) RETURNS TABLE(range integer, queue text, rank integer, run_at timestamp with time zone, id bigint, held bigint)
     LANGUAGE sql STABLE
@@ -1419,7 +1432,7 @@ begin
     with locked as (
         select r.id from pipeline.runs r
         where r.id = any (p_runs)
-          and not exists (select from pipeline.requests q where q.run = r.id and q.turn_until > v_now)
+          and not exists (select from pipeline.requests q where q.run = r.id and pipeline.has_turn(q.turn_until, v_now))
         order by r.id for no key update of r skip locked
     )
     select coalesce(array_agg(l.id), '{}') into v_locked from locked l;
@@ -1841,6 +1854,11 @@ COMMENT ON FUNCTION pipeline.now() IS 'the time by which everything in this sche
 
 CREATE FUNCTION pipeline.only_ignored_failures_v1(p_run bigint, p_named text[]) RETURNS text[]
     LANGUAGE plpgsql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
     AS $$
 begin
     if cardinality(pipeline.steps_to_reset_v1(p_run, p_named)) > 0 then
@@ -1902,7 +1920,7 @@ begin
     end if;
     -- A `chain` request only reads upstream runs, and must not interrupt the turn of another request.
     if v_request.kind <> 'chain' or not exists (
-        select from pipeline.requests q where q.run = any (v_runs) and q.turn_until > v_now
+        select from pipeline.requests q where q.run = any (v_runs) and pipeline.has_turn(q.turn_until, v_now)
     ) then
         select l.locked, l.held into v_locked, v_held from pipeline.lock_runs_v1(v_runs) as l;
     end if;
@@ -1927,7 +1945,7 @@ begin
                 from pipeline.withdraw_steps_v1(v_request.run) as w;
             end if;
         else
-            if not p_is_own and exists (
+            if exists (
                 select from pipeline.runs r where r.id = v_request.run and r.round > v_request.round
             ) then
                 refused := 'reopened';
@@ -2521,13 +2539,24 @@ begin
     if found then
         return;
     end if;
-    -- A batch that is finished stays so, and no longer counts this job.
-    update pipeline.batch_sets set ended = ended - 1, failed = failed - 1
-    where id = v_job.batch and finished_at is null;
-    update pipeline.jobs
-    set status = 'ready', run_at = pipeline.now(), attempt = 0, ended_at = null,
-        unknown_since = null, batch = case when found then v_job.batch end
-    where id = p_job;
+    begin
+        -- A batch that is finished stays so, and no longer counts this job.
+        update pipeline.batch_sets set ended = ended - 1, failed = failed - 1
+        where id = v_job.batch and finished_at is null;
+        update pipeline.jobs
+        set status = 'ready', run_at = pipeline.now(), attempt = 0, ended_at = null,
+            unknown_since = null, batch = case when found then v_job.batch end
+        where id = p_job;
+    exception when unique_violation then
+        -- The index has waited for a transaction that enqueued a job with the same key.
+        select j.key, j.id into key, holder from pipeline.jobs j
+        where j.job_type = v_job.job_type and j.key = v_job.key
+          and j.status in ('scheduled', 'ready', 'running');
+        if found then
+            return;
+        end if;
+        raise;
+    end;
     perform pipeline.notify_queues_v1(array[v_job.queue], pipeline.now());
     result := 'done';
 end $$;
@@ -2949,7 +2978,10 @@ declare
     v_now timestamptz := pipeline.now();
     v_graph bigint;
     v_outcomes pipeline.start_outcome[];
+    v_count bigint;
 begin
+    -- Keeps the run from being pruned while its steps are copied.
+    perform from pipeline.runs r where r.id = p_run for key share;
     select r.graph, p_id, s.result, s.outcomes into v_graph, id, result, v_outcomes
     from pipeline.runs r
     join pipeline.graphs g on g.id = r.graph
@@ -2972,6 +3004,13 @@ begin
         from pipeline.steps s
         join pipeline.nodes n on n.graph = v_graph and n.no = s.no
         where s.run = p_run;
+        get diagnostics v_count = row_count;
+        if v_count <> (select g.size from pipeline.graphs g where g.id = v_graph) then
+            raise exception using
+                errcode = 'PB002',
+                message = format('run %s has %s steps, which are not all of its graph: somebody deleted some; start the '
+                                 'pipeline anew', p_run, v_count);
+        end if;
         insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority, max_attempts,
                                    lease_ms, args)
         select pipeline.step_id(p_id, n.no),
@@ -3086,6 +3125,11 @@ $$;
 
 CREATE FUNCTION pipeline.steps_to_reset_v1(p_run bigint, p_named text[]) RETURNS integer[]
     LANGUAGE plpgsql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
     AS $$
 declare
     v_graph bigint;
@@ -3112,8 +3156,8 @@ begin
             select d.downstream, true
             from again a
             cross join lateral (
-                select d.downstream from pipeline.dependencies d
-                where d.upstream = a.no and d.graph = v_graph and (a.is_path or d.takes = 'failure') offset 0
+                select o.no as downstream from pipeline.nodes n cross join lateral unnest(n.out_edges) as o
+                where n.graph = v_graph and n.no = a.no and (a.is_path or o.takes = 'failure') offset 0
             ) as d
             cross join lateral (
                 select from pipeline.steps s
@@ -3302,12 +3346,16 @@ begin
         where j.status = 'running' and j.claimed_at < v_claimed_from
     ), lost as (
         select l.*, step.run, step.key
-        from (select l.* from looked_at l where l.lease_until < now limit c_page) as l
-        -- While another transaction holds the row, its worker cannot renew the lease.
-        cross join lateral (
-            select j.id from pipeline.jobs j where j.id = l.id and j.token = l.token
-            for no key update skip locked
-        ) as free
+        from (
+            select l.* from looked_at l
+            -- While another transaction holds the row, its worker cannot renew the lease.
+            cross join lateral (
+                select j.id from pipeline.jobs j where j.id = l.id and j.token = l.token
+                for no key update skip locked
+            ) as free
+            where l.lease_until < now
+            limit c_page
+        ) as l
         left join lateral (
             select r.id as run, n.key from pipeline.runs r
             join pipeline.nodes n on n.graph = r.graph and n.no = pipeline.no_of(l.id)
@@ -3357,6 +3405,11 @@ $$;
 
 CREATE FUNCTION pipeline.unknown_job_types_v1(p_run bigint, p_named text[]) RETURNS text[]
     LANGUAGE plpgsql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
     AS $$
 begin
     return (

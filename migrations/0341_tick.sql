@@ -71,12 +71,16 @@ begin
         where j.status = 'running' and j.claimed_at < v_claimed_from
     ), lost as (
         select l.*, step.run, step.key
-        from (select l.* from looked_at l where l.lease_until < now limit c_page) as l
-        -- While another transaction holds the row, its worker cannot renew the lease.
-        cross join lateral (
-            select j.id from pipeline.jobs j where j.id = l.id and j.token = l.token
-            for no key update skip locked
-        ) as free
+        from (
+            select l.* from looked_at l
+            -- While another transaction holds the row, its worker cannot renew the lease.
+            cross join lateral (
+                select j.id from pipeline.jobs j where j.id = l.id and j.token = l.token
+                for no key update skip locked
+            ) as free
+            where l.lease_until < now
+            limit c_page
+        ) as l
         left join lateral (
             select r.id as run, n.key from pipeline.runs r
             join pipeline.nodes n on n.graph = r.graph and n.no = pipeline.no_of(l.id)

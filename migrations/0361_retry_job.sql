@@ -1,5 +1,5 @@
--- Gives a failed job its attempts again. `result` is `done`, the status that forbids the retry, or null if the job does not exist. Where a
--- live job has its unique key, `key` is that and `holder` the job.
+-- Gives a failed job its attempts again. `result` is `done`, the status that forbids the retry, or null if the job does
+-- not exist. If a live job has the same key, `key` is the key and `holder` the job.
 create function pipeline.retry_job_v1(p_job bigint, out result text, out key text, out holder bigint)
 language plpgsql as $$
 declare
@@ -20,13 +20,24 @@ begin
     if found then
         return;
     end if;
-    -- A batch that is finished stays so, and no longer counts this job.
-    update pipeline.batch_sets set ended = ended - 1, failed = failed - 1
-    where id = v_job.batch and finished_at is null;
-    update pipeline.jobs
-    set status = 'ready', run_at = pipeline.now(), attempt = 0, ended_at = null,
-        unknown_since = null, batch = case when found then v_job.batch end
-    where id = p_job;
+    begin
+        -- A batch that is finished stays so, and no longer counts this job.
+        update pipeline.batch_sets set ended = ended - 1, failed = failed - 1
+        where id = v_job.batch and finished_at is null;
+        update pipeline.jobs
+        set status = 'ready', run_at = pipeline.now(), attempt = 0, ended_at = null,
+            unknown_since = null, batch = case when found then v_job.batch end
+        where id = p_job;
+    exception when unique_violation then
+        -- The index has waited for a transaction that enqueued a job with the same key.
+        select j.key, j.id into key, holder from pipeline.jobs j
+        where j.job_type = v_job.job_type and j.key = v_job.key
+          and j.status in ('scheduled', 'ready', 'running');
+        if found then
+            return;
+        end if;
+        raise;
+    end;
     perform pipeline.notify_queues_v1(array[v_job.queue], pipeline.now());
     result := 'done';
 end $$;

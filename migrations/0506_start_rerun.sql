@@ -8,7 +8,10 @@ declare
     v_now timestamptz := pipeline.now();
     v_graph bigint;
     v_outcomes pipeline.start_outcome[];
+    v_count bigint;
 begin
+    -- Keeps the run from being pruned while its steps are copied.
+    perform from pipeline.runs r where r.id = p_run for key share;
     select r.graph, p_id, s.result, s.outcomes into v_graph, id, result, v_outcomes
     from pipeline.runs r
     join pipeline.graphs g on g.id = r.graph
@@ -31,6 +34,13 @@ begin
         from pipeline.steps s
         join pipeline.nodes n on n.graph = v_graph and n.no = s.no
         where s.run = p_run;
+        get diagnostics v_count = row_count;
+        if v_count <> (select g.size from pipeline.graphs g where g.id = v_graph) then
+            raise exception using
+                errcode = 'PB002',
+                message = format('run %s has %s steps, which are not all of its graph: somebody deleted some; start the '
+                                 'pipeline anew', p_run, v_count);
+        end if;
         insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority, max_attempts,
                                    lease_ms, args)
         select pipeline.step_id(p_id, n.no),

@@ -108,7 +108,7 @@ begin
     perform from pipeline.runs r
     where r.id = any (p_runs)
       -- Read before the lock: a run whose request has its turn must not be locked, not even briefly.
-      and not exists (select from pipeline.requests q where q.run = r.id and q.turn_until > v_now)
+      and not exists (select from pipeline.requests q where q.run = r.id and pipeline.has_turn(q.turn_until, v_now))
     order by r.id for no key update of r skip locked;
     get diagnostics v_count = row_count;
     if v_count < cardinality(p_runs) then

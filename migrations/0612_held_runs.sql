@@ -9,7 +9,7 @@ begin
     with locked as (
         select r.id from pipeline.runs r
         where r.id = any (p_runs)
-          and not exists (select from pipeline.requests q where q.run = r.id and q.turn_until > v_now)
+          and not exists (select from pipeline.requests q where q.run = r.id and pipeline.has_turn(q.turn_until, v_now))
         order by r.id for no key update of r skip locked
     )
     select coalesce(array_agg(l.id), '{}') into v_locked from locked l;

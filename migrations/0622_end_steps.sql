@@ -16,8 +16,11 @@ begin
                           else s.reason end,
             token = e.token, attempt = e.attempt, ended_at = v_now,
             -- The worker measures from before its claim was sent, which may be before the step was enqueued.
-            ran_ms = least(e.ran_ms,
-                           greatest(floor(extract(epoch from v_now - s.enqueued_at) * 1000), 0))::integer,
+            -- Null if the worker did not say: `least` would take the time since the step was enqueued instead, which
+            -- may be longer than an integer can say.
+            ran_ms = case when e.ran_ms is not null
+                          then least(e.ran_ms, greatest(floor(extract(epoch from v_now - s.enqueued_at) * 1000), 0))
+                          end::integer,
             output = e.output,
             -- Four bytes of the stored size are its header.
             output_bytes = case when pg_column_size(e.output) > 4096

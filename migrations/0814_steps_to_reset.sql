@@ -30,8 +30,8 @@ begin
             select d.downstream, true
             from again a
             cross join lateral (
-                select d.downstream from pipeline.dependencies d
-                where d.upstream = a.no and d.graph = v_graph and (a.is_path or d.takes = 'failure') offset 0
+                select o.no as downstream from pipeline.nodes n cross join lateral unnest(n.out_edges) as o
+                where n.graph = v_graph and n.no = a.no and (a.is_path or o.takes = 'failure') offset 0
             ) as d
             cross join lateral (
                 select from pipeline.steps s

@@ -30,7 +30,7 @@ begin
     end if;
     -- A `chain` request only reads upstream runs, and must not interrupt the turn of another request.
     if v_request.kind <> 'chain' or not exists (
-        select from pipeline.requests q where q.run = any (v_runs) and q.turn_until > v_now
+        select from pipeline.requests q where q.run = any (v_runs) and pipeline.has_turn(q.turn_until, v_now)
     ) then
         select l.locked, l.held into v_locked, v_held from pipeline.lock_runs_v1(v_runs) as l;
     end if;
@@ -55,7 +55,7 @@ begin
                 from pipeline.withdraw_steps_v1(v_request.run) as w;
             end if;
         else
-            if not p_is_own and exists (
+            if exists (
                 select from pipeline.runs r where r.id = v_request.run and r.round > v_request.round
             ) then
                 refused := 'reopened';

@@ -34,8 +34,8 @@ begin
             ('{unknown_claims_v1}',
              '{enable_nestloop, enable_seqscan}', false),
             -- Changes of one run: lookups by key, planned for the size of the run.
-            ('{cancel_run_v1, withdraw_steps_v1, reopen_run_v1, settle_chained_run_v1, reconcile_runs_v1,
-               runs_to_check_v1, repair_run_v1}',
+            ('{cancel_run_v1, withdraw_steps_v1, reopen_run_v1, steps_to_reset_v1, only_ignored_failures_v1,
+               unknown_job_types_v1, settle_chained_run_v1, reconcile_runs_v1, runs_to_check_v1, repair_run_v1}',
              '{enable_seqscan, enable_bitmapscan, enable_hashjoin, enable_mergejoin, jit}', false),
             ('{jobs_to_stop_v1}',
              '{enable_seqscan, enable_bitmapscan, enable_hashjoin, enable_mergejoin}', false),

@@ -240,6 +240,16 @@ pub enum Error {
         remedy: &'static str,
     },
 
+    /// The run ended and was reopened while the cancel waited for another transaction that held the run.
+    #[error(
+        "run {run} was not cancelled: it ended and was reopened before it could be; cancel it again to cancel its new \
+         round"
+    )]
+    Reopened {
+        /// The run.
+        run: i64,
+    },
+
     /// Another transaction holds the run all the time.
     #[error(
         "run {run} was not {asked}: another transaction has held it, or a run chained to it, for {limit:?}; find the \

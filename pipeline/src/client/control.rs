@@ -135,6 +135,9 @@ impl<O> Run<O> {
         queues: Option<Vec<String>>,
         over: Option<Vec<i64>>,
     ) -> Result<()> {
+        if refused.as_deref() == Some("reopened") {
+            return Err(Error::Reopened { run: self.id() });
+        }
         if let Some(status) = refused {
             return Err(self.not_cancelled(status.parse().map_err(sqlx::Error::from)?));
         }

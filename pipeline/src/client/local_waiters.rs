@@ -68,7 +68,7 @@ pub(crate) fn ended(runs: Vec<EndedRunRow>, ends: &[&AttemptEnd]) -> Option<Afte
                 Ok(rows) => rows
                     .chunk_by(|one, other| one.run == other.run)
                     .inspect(|rows| remember(database, rows))
-                    .filter_map(told)
+                    .filter_map(|rows| told(rows, &unknown))
                     .collect(),
                 Err(error) => {
                     tracing::debug!(%error, "outputs of ended runs could not be read for the clients of this process");
@@ -150,9 +150,14 @@ fn status(run: &EndedRunRow) -> Option<(i64, Told)> {
     Some((run.id, Told { status, returned }))
 }
 
-/// Returns what the waiters of a run are told; `None` if this version does not know the run's status.
-fn told(rows: &[OutputRow]) -> Option<(i64, Told)> {
+/// Returns what the waiters of a run are told; `None` if this version does not know the run's status. A run that was
+/// reopened after the end has another status than it ended with: only the latter is told.
+fn told(rows: &[OutputRow], ended: &[EndedRunRow]) -> Option<(i64, Told)> {
     let first = rows.first()?;
+    let end = ended.iter().find(|run| run.id == first.run)?;
+    if end.status != first.status {
+        return status(end);
+    }
     let status = first.status.parse().ok();
     let is_large = rows.iter().any(|row| row.is_large);
     let returned = (!is_large).then(|| Returned(rows.to_vec()));

@@ -208,9 +208,10 @@ impl Plan {
     /// (Postgres: `synchronous_commit = off`), which makes short steps faster.
     ///
     /// If the database *server* crashes, the last such advances, usually those of less than a second, may be
-    /// lost. Their steps then run again, also steps whose downstream steps had already begun. Nothing else is
-    /// lost: the end of a run is always on disk before anybody is told of it, and a crash of a *worker* loses no
-    /// more than without this setting.
+    /// lost; a failover loses what the standby had not received, also a synchronous standby. Their steps then run
+    /// again, also steps whose downstream steps had already begun. A worker that survives the crash hands such a step
+    /// back at no cost. If the worker dies too, or if the step had run for more than 15 minutes, the step loses an
+    /// attempt: give it at least two. The end of a run is always on disk before anybody is told of it.
     pub fn asynchronous_commit(&self) {
         self.0.lock().spec.asynchronous_commit = true;
     }

@@ -241,3 +241,124 @@ async fn a_run_that_is_chained_to_a_deleted_run_is_skipped_and_not_started() {
     })
     .await;
 }
+
+/// A step was enqueued longer ago than an integer counts milliseconds, and its end does not say how long it ran: its
+/// worker was lost.
+#[tokio::test]
+async fn a_step_that_was_enqueued_a_month_ago_ends_without_a_running_time() {
+    with_database(async |db| {
+        let (client, mut engine) = engine(db).await;
+        let one = Pipeline::configure("one", |p| p.step("a", act("a")).attempts(1)).unwrap();
+        let run = client.start(one).await.unwrap();
+        claim(&mut engine).await;
+        for statement in [
+            "update pipeline.steps set enqueued_at = enqueued_at - interval '30 days'",
+            "update pipeline.jobs set lease_until = pipeline.now() - interval '1 s'",
+        ] {
+            sqlx::query(statement).execute(db.pool()).await.unwrap();
+        }
+        let lost = engine.tick().await.unwrap();
+        assert_eq!(lost.len(), 1);
+        engine.turn(lost, Slots::default(), true).await.unwrap();
+        assert_eq!(steps(db, &run).await, ["a failed"]);
+        let ran: Option<i32> = sqlx::query_scalar("select ran_ms from pipeline.steps")
+            .fetch_one(db.pool())
+            .await
+            .unwrap();
+        assert_eq!(ran, None);
+    })
+    .await;
+}
+
+/// A run whose steps are being deleted is not copied in part.
+#[tokio::test]
+async fn a_run_without_all_its_steps_is_not_rerun() {
+    with_database(async |db| {
+        let (client, _) = engine(db).await;
+        let run = client.start(join()).await.unwrap();
+        let mut tx = db.pool().begin().await.unwrap();
+        sqlx::query("delete from pipeline.steps where run = $1 and no = 2")
+            .bind(run.id())
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        let rerun = sqlx::query("select * from pipeline.start_rerun_v1($1, 1000, 1)")
+            .bind(run.id())
+            .execute(&mut *tx)
+            .await;
+        let error = rerun.unwrap_err().to_string();
+        assert!(error.contains("has 2 steps"), "{error}");
+        tx.rollback().await.unwrap();
+    })
+    .await;
+}
+
+/// The cancel of a client waits for a run that is held; the run ends, and is reopened: the cancel was meant for the
+/// round that has ended.
+#[tokio::test]
+async fn the_cancel_of_a_client_does_not_cancel_a_later_round() {
+    with_database(async |db| {
+        let (client, mut engine) = engine(db).await;
+        let run = client.start(join()).await.unwrap();
+        let request: i64 = sqlx::query_scalar(
+            "insert into pipeline.requests (id, run, created_at, round, kind)
+             values (nextval('pipeline.ids'), $1, pipeline.now(), 1, 'cancel') returning id",
+        )
+        .bind(run.id())
+        .fetch_one(db.pool())
+        .await
+        .unwrap();
+        let claimed = claim(&mut engine).await;
+        let fail = Outcome::Fail("Bad".into(), "no".into());
+        let ends = claimed.iter().map(|job| ManualEngine::end(job, &fail));
+        let ends = ends.collect();
+        engine.turn(ends, Slots::default(), true).await.unwrap();
+        run.reopen().force().await.unwrap();
+        let (state, refused): (String, Option<String>) =
+            sqlx::query_as("select state, refused from pipeline.process_request_v1($1, true)")
+                .bind(request)
+                .fetch_one(db.pool())
+                .await
+                .unwrap();
+        assert_eq!(
+            (state.as_str(), refused.as_deref()),
+            ("done", Some("reopened"))
+        );
+        assert_eq!(run.status().await.unwrap().to_string(), "running");
+    })
+    .await;
+}
+
+/// A turn that ends too far in the future was given before the clock was set back: the run advances.
+#[tokio::test]
+async fn a_turn_from_before_the_clock_was_set_back_holds_up_nothing() {
+    with_database(async |db| {
+        let (client, mut engine) = engine(db).await;
+        let run = client.start(join()).await.unwrap();
+        let claimed = claim(&mut engine).await;
+        sqlx::query(
+            "insert into pipeline.requests (id, run, created_at, next_at, turn_until, round, kind)
+             select nextval('pipeline.ids'), $1, pipeline.now(), pipeline.now() + interval '1 h',
+                    pipeline.now() + interval '1 h', 1, 'cancel'",
+        )
+        .bind(run.id())
+        .execute(db.pool())
+        .await
+        .unwrap();
+        let ends = claimed
+            .iter()
+            .map(|job| ManualEngine::end(job, &Outcome::Success("\"x\"".into())));
+        let ends = ends.collect();
+        let turn = engine.turn(ends, Slots::default(), false).await.unwrap();
+        assert!(turn.held.is_empty());
+        assert_eq!(
+            steps(db, &run).await,
+            ["a succeeded", "b succeeded", "c enqueued"]
+        );
+        sqlx::query("delete from pipeline.requests")
+            .execute(db.pool())
+            .await
+            .unwrap();
+    })
+    .await;
+}
