@@ -74,7 +74,7 @@ pub(super) async fn cancels(pool: &PgPool, times: u32, steps: usize) -> Result<C
 impl Cancels {
     async fn measure(&mut self, pool: &PgPool, run: &Run, steps: usize) -> Result<()> {
         let busy = (steps - steps / 10) as i32;
-        let under_way = "select live <= $2 from pipeline.runs where id = $1";
+        let under_way = "select live_steps <= $2 from pipeline.runs where id = $1";
         if !until(pool, under_way, run, busy).await? {
             self.fail(run, "did not get under way");
             return Ok(());
