@@ -3286,7 +3286,7 @@ begin
     end if;
 end $$;
 
-CREATE FUNCTION pipeline.tick_v1(p_worker bigint, p_steps boolean, p_due_from timestamp with time zone, p_claimed_from timestamp with time zone, p_leased bigint[], p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamp with time zone[], p_ids bigint[], p_to_ranks integer[], OUT now timestamp with time zone, OUT due_from timestamp with time zone, OUT claimed_from timestamp with time zone, OUT due_ms bigint, OUT due_queues text[], OUT due_since timestamp with time zone[], OUT ready boolean, OUT lost_ids bigint[], OUT lost_tokens bigint[], OUT lost_attempts smallint[], OUT lost_batches bigint[], OUT lost_queues text[], OUT lost_job_types text[], OUT lost_runs bigint[], OUT lost_steps text[], OUT leased_ids bigint[], OUT leased_until timestamp with time zone[]) RETURNS record
+CREATE FUNCTION pipeline.tick_v1(p_worker bigint, p_steps boolean, p_due_from timestamp with time zone, p_claimed_from timestamp with time zone, p_leased bigint[], p_queues text[], p_to_queues text[], p_ranks integer[], p_times timestamp with time zone[], p_ids bigint[], p_to_ranks integer[], OUT now timestamp with time zone, OUT due_from timestamp with time zone, OUT claimed_from timestamp with time zone, OUT due_ms bigint, OUT due_queues text[], OUT due_since timestamp with time zone[], OUT ready boolean, OUT lost_ids bigint[], OUT lost_tokens bigint[], OUT lost_attempts smallint[], OUT lost_batches bigint[], OUT lost_queues text[], OUT lost_job_types text[], OUT lost_runs bigint[], OUT lost_steps text[], OUT leased_ids bigint[], OUT leased_until timestamp with time zone[], OUT is_registered boolean) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -3383,6 +3383,7 @@ begin
 
     update pipeline.workers w set seen_at = now
     where w.id = p_worker and w.seen_at < now - interval '5 s';
+    is_registered := found or exists (select from pipeline.workers w where w.id = p_worker);
 end $$;
 
 CREATE FUNCTION pipeline.unchanged_runs(p_runs bigint[]) RETURNS pipeline.ended_step[]

@@ -9,6 +9,7 @@
 --   due_ms: the time until the next job is due; 0 if more jobs are due than one call moves
 --   due_queues, due_since: the queues in which jobs became ready, and the earliest `run_at` in each
 --   ready: whether there are jobs to claim
+--   is_registered: false if the worker's row does not exist: a failover has lost it, or somebody deleted it
 create function pipeline.tick_v1(
     p_worker bigint, p_steps boolean, p_due_from timestamptz, p_claimed_from timestamptz,
     p_leased bigint[],
@@ -19,7 +20,7 @@ create function pipeline.tick_v1(
     out lost_ids bigint[], out lost_tokens bigint[], out lost_attempts smallint[],
     out lost_batches bigint[], out lost_queues text[],
     out lost_job_types text[], out lost_runs bigint[], out lost_steps text[],
-    out leased_ids bigint[], out leased_until timestamptz[]
+    out leased_ids bigint[], out leased_until timestamptz[], out is_registered boolean
 )
 language plpgsql as $$
 declare
@@ -108,4 +109,5 @@ begin
 
     update pipeline.workers w set seen_at = now
     where w.id = p_worker and w.seen_at < now - interval '5 s';
+    is_registered := found or exists (select from pipeline.workers w where w.id = p_worker);
 end $$;

@@ -28,6 +28,8 @@ const MAX_DUE_DELAY: TimeDelta = TimeDelta::seconds(5);
 const SWEEP_SHARE: u32 = 20;
 /// How long a worker tries to mark its row as stopped at the end of shutdown.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The exclusive upper limit of the ids of workers: every program can read such a number from JSON.
+const MAX_WORKER_ID: i64 = 1 << 53;
 
 /// The ticker, with the parts of the engine that it uses.
 #[derive(Debug)]
@@ -84,8 +86,20 @@ impl Ticker {
         if let Some(lack) = crate::migrate::lacking(connection).await? {
             return Ok(Err(lack));
         }
-        sqlx::query_file_scalar!(
+        let worker = fastrand::i64(1..MAX_WORKER_ID);
+        self.write_row(connection, worker).await?;
+        Ok(Ok(worker))
+    }
+
+    /// Inserts the row of this worker.
+    async fn write_row(
+        &self,
+        connection: &mut PgConnection,
+        worker: i64,
+    ) -> Result<(), sqlx::Error> {
+        sqlx::query_file!(
             "src/sql/register_worker.sql",
+            worker,
             self.config.name,
             self.config.host,
             i32::try_from(std::process::id()).unwrap_or(0),
@@ -94,9 +108,9 @@ impl Ticker {
             &self.config.registry.versions(),
             self.hooks.takes_steps(),
         )
-        .fetch_one(connection)
-        .await
-        .map(Ok)
+        .execute(connection)
+        .await?;
+        Ok(())
     }
 
     /// Ticks until the last end is committed.
@@ -248,8 +262,15 @@ impl Ticker {
             &ranges.ids,
             &ranges.to_ranks,
         )
-        .fetch_one(connection)
+        .fetch_one(&mut *connection)
         .await?;
+        if !row.is_registered {
+            tracing::warn!(
+                worker.id = self.config.worker(),
+                "the row of this worker was gone; it is registered again"
+            );
+            self.write_row(connection, self.config.worker()).await?;
+        }
         marks.heard(row.now);
         let heard = Instant::now();
         takeovers.tick(row.now, sent, heard);

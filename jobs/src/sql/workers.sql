@@ -2,4 +2,4 @@ select w.id, w.name, w.host, w.pid, w.queues, w.job_types, w.started_at, w.seen_
        (select count(*) from pipeline.jobs j where j.status = 'running' and j.worker = w.id)
            as "running!"
 from pipeline.workers w
-order by w.id desc
+order by w.started_at desc, w.id desc

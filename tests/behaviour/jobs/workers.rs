@@ -480,3 +480,28 @@ async fn times_without_end_are_as_good_as_a_hundred_years() {
     })
     .await;
 }
+
+/// A failover to a server that lags may lose the row of a worker: the worker comes back under its own id, which no
+/// sequence can give to another worker.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_row_was_lost_registers_again_under_its_id() {
+    with_database(async |db| {
+        let worker = Running::start(db, |worker| worker.queue("default", 1));
+        let ids = async || -> Vec<i64> {
+            let ids = sqlx::query_scalar("select id from pipeline.workers order by id");
+            ids.fetch_all(db.pool()).await.unwrap()
+        };
+        until(async || ids().await.len() == 1).await;
+        let first = ids().await;
+        sqlx::raw_sql("delete from pipeline.workers; alter sequence pipeline.ids restart")
+            .execute(db.pool())
+            .await
+            .unwrap();
+        until(async || ids().await == first).await;
+        let other = Running::start(db, |worker| worker.queue("default", 1));
+        until(async || ids().await.len() == 2).await;
+        other.stop().await;
+        worker.stop().await;
+    })
+    .await;
+}
