@@ -358,7 +358,10 @@ async fn workers_are_listed_with_what_they_serve_know_and_run() {
         let again = Running::start(db, |worker| worker.queue("default", 1).name("first"));
         until(async || client.workers().await.unwrap().len() == 2).await;
         let listed = client.workers().await.unwrap();
-        assert!(listed[0].started_at >= listed[1].started_at, "the newest first");
+        assert!(
+            listed[0].started_at >= listed[1].started_at,
+            "the newest first"
+        );
         assert_eq!(listed[1].running, 0);
         assert!(listed[1].stopped_at.is_some() && listed[0].stopped_at.is_none());
         again.stop().await;
