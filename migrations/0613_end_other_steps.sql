@@ -1,7 +1,7 @@
 -- Ends the attempts of steps that did not simply succeed. p_deleted are the tokens of those that did. An attempt that
 -- succeeded is missing there if its lease was renewed in the same moment: the row that the first statement has locked
--- is then newer than its snapshot. end_jobs_v1 finds it. `ends` are the
--- attempts that end their steps, including those that succeeded; their outcome is that of the step.
+-- is then newer than its snapshot. end_jobs_v1 finds it.
+--   ends: the attempts that end their steps, including those that succeeded; their outcome is that of the step
 create function pipeline.end_other_steps_v1(
     p_ends pipeline.attempt_end[], p_deleted bigint[], p_unknown_ms bigint,
     out stale integer[], out held integer[], out failed pipeline.failed_job[],

@@ -141,7 +141,7 @@ fn label(workload: Workload, system: &str) -> String {
     }
 }
 
-/// The figure in a few digits: 12,345 or 3.45.
+/// Formats a figure for the chart: `12,345` or `3.45`.
 fn figure(workload: Workload, number: f64) -> String {
     if workload.is_time() {
         return format!("{number:.1}");

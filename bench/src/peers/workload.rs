@@ -101,7 +101,7 @@ pub(crate) fn name(system: &str) -> &str {
     system.split(':').next().unwrap_or(system)
 }
 
-/// Whether the program of the peers measures the system, and not this one.
+/// Returns whether the program in `bench/peers` measures this system; the program in `bench` measures the others.
 pub(crate) fn is_peer(system: &str) -> bool {
     ![OURS, OURS_RELAXED, REFERENCE].contains(&name(system))
 }

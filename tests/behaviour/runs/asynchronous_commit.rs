@@ -18,8 +18,8 @@ fn chain(name: &str, asynchronous: bool) -> Result<Pipeline, Invalid> {
     })
 }
 
-/// Records the setting with which each transaction commits that ends a step or a run. New connections wait for the
-/// disk, which those of the test server otherwise do not.
+/// Records the value of `synchronous_commit` in each transaction that ends a step or a run, when it commits. The test
+/// server has `synchronous_commit = off`: this database sets it to `on` for new connections.
 async fn record_commits(db: &Database) {
     sqlx::raw_sql(
         "create table commits (run bigint, what text, setting text);
