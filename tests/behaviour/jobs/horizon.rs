@@ -210,6 +210,66 @@ async fn a_claim_over_many_queues_meets_few_dead_rows_behind_rows_that_somebody_
     with_database(async |db| beside_held_jobs(db, "*").await).await;
 }
 
+/// The search for a locked row starts at the range of the claim, not at the first entry of the queue.
+#[tokio::test]
+async fn a_search_for_a_locked_row_reads_no_dead_entries_before_its_range() {
+    with_database(async |db| {
+        let _held = hold_the_horizon(db).await;
+        sql(
+            db,
+            "insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority, max_attempts,
+                                        lease_ms, args)
+             select 2 * at + 1, 'ready', pipeline.now() - interval '1 minute', pipeline.now(), 'gone',
+                    'default', 0, 3, 1000, 'null'
+             from generate_series(1, 20000) as at",
+        )
+        .await;
+        sql(db, "delete from pipeline.jobs").await;
+        sql(
+            db,
+            "insert into pipeline.jobs (id, status, run_at, created_at, job_type, queue, priority, max_attempts,
+                                        lease_ms, args, token, attempt, worker, claimed_at, lease_until)
+             select job.id, job.status::pipeline.job_status, '2026-01-01'::timestamptz + job.after, pipeline.now(),
+                    'a', 'default', 0, 3, 1000, 'null', job.token, (job.token is not null)::integer, job.token,
+                    job.at, job.at + interval '1 s'
+             from (values (50001, 'ready', interval '0 s', null, null::timestamptz),
+                          (50003, 'running', interval '1 s', 7 # 50003, '2026-01-02'))
+                  as job (id, status, after, token, at);
+             update pipeline.jobs set run_at = pipeline.now() + (id - 50001) * interval '1 ms'",
+        )
+        .await;
+        let mut tx = db.pool().begin().await.unwrap();
+        // The settings of claim_jobs_v1, in which the search runs.
+        sqlx::raw_sql(
+            "set local enable_seqscan = off; set local enable_bitmapscan = off;
+             set local enable_hashjoin = off; set local enable_mergejoin = off",
+        )
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+        let held: Vec<i64> = sqlx::query_scalar(
+            "select heads.held from pipeline.jobs j
+             cross join lateral pipeline.held_heads_v1(
+                 7, '2026-01-02', '{default}', '{null}', '{0}', array[j.run_at], '{50001}', '{1}') as heads
+             where j.id = 50001",
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .unwrap();
+        assert_eq!(held, [50_001]);
+        let blocks: i64 = sqlx::query_scalar(
+            "select pg_stat_get_xact_blocks_fetched('pipeline.jobs_ready'::regclass)",
+        )
+        .fetch_one(&mut *tx)
+        .await
+        .unwrap();
+        assert!(blocks < 20, "{blocks} blocks of the index");
+        tx.rollback().await.unwrap();
+        sql(db, "delete from pipeline.jobs").await;
+    })
+    .await;
+}
+
 /// One call of `tick_v1`, and the entries of an index that it meets.
 async fn tick(connection: &mut PgConnection, from: &str, index: &str) -> (i64, String) {
     let mut tx = connection.begin().await.unwrap();
