@@ -296,10 +296,6 @@ begin
         returning j.token
     )
     select array_agg(d.token) into v_deleted from deleted d;
-    if cardinality(p_ends) = 0 then
-        perform pipeline.plan_advance_v1();
-        return;
-    end if;
     if v_deleted is null or cardinality(v_deleted) < cardinality(v_ends) then
         v_others := pipeline.end_other_steps_v1(v_ends, v_deleted, p_unknown_ms);
         stale := v_others.stale;
@@ -1401,23 +1397,20 @@ CREATE FUNCTION pipeline.held_heads_v1(p_token bigint, p_claimed_at timestamp wi
            or r.queue collate "C" <= taken.queue and taken.queue < r.to_queue collate "C"
         order by r.ord desc limit 1
     ) as r
+    -- The scan starts at the range, or at the first entry of the rank. `rank = taken.rank` would make the scan start at
+    -- the first entry of the rank in every case: an equality comes before a row comparison in the choice of the start.
     cross join lateral (
-        (
-            select j.id from pipeline.jobs j
-            where r.to_queue is null and j.status = 'ready' and j.queue = taken.queue collate "C"
-              and - j.priority::integer = taken.rank
-              and (- j.priority::integer, j.run_at, j.id) >= (r.rank, r.run_at, r.id)
-              and j.run_at <= taken.run_at and (j.run_at, j.id) < (taken.run_at, taken.id)
-            order by j.queue, - j.priority::integer, j.run_at, j.id
-            limit 1
-        ) union all (
-            select j.id from pipeline.jobs j
-            where r.to_queue is not null and j.status = 'ready' and j.queue = taken.queue collate "C"
-              and - j.priority::integer = taken.rank
-              and j.run_at <= taken.run_at and (j.run_at, j.id) < (taken.run_at, taken.id)
-            order by j.queue, - j.priority::integer, j.run_at, j.id
-            limit 1
-        )
+        select case when r.to_queue is null and r.rank = taken.rank then r.run_at else '-infinity' end as run_at,
+               case when r.to_queue is null and r.rank = taken.rank then r.id else 0 end as id
+    ) as start
+    cross join lateral (
+        select j.id from pipeline.jobs j
+        where j.status = 'ready' and j.queue = taken.queue collate "C"
+          and (- j.priority::integer, j.run_at, j.id) >= (taken.rank, start.run_at, start.id)
+          and - j.priority::integer < taken.rank + 1
+          and j.run_at <= taken.run_at and (j.run_at, j.id) < (taken.run_at, taken.id)
+        order by j.queue, - j.priority::integer, j.run_at, j.id
+        limit 1
     ) as head
 $$;
 
@@ -1886,6 +1879,13 @@ $$;
 
 CREATE FUNCTION pipeline.plan_advance_v1() RETURNS void
     LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_memoize TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 begin
     perform pipeline.end_steps_v1('{}');

@@ -77,9 +77,6 @@ create type pipeline.ended_run as (
 -- settle_chains_v1. The runs are locked by the first statement, and each later statement of a volatile function has
 -- its own snapshot, so that it reads what the last holder of a run has committed.
 --
--- A call without ends writes nothing. It plans the statements, so that the first ends on a new connection do not wait
--- for that.
---
 --   p_runs: the runs of p_ends, each once
 --   p_offers, p_job_types: the free slots of the worker, and the job types that it knows
 --   p_input_limit, p_input_total: see load_inputs_v1
@@ -131,10 +128,6 @@ begin
         returning j.token
     )
     select array_agg(d.token) into v_deleted from deleted d;
-    if cardinality(p_ends) = 0 then
-        perform pipeline.plan_advance_v1();
-        return;
-    end if;
     if v_deleted is null or cardinality(v_deleted) < cardinality(v_ends) then
         v_others := pipeline.end_other_steps_v1(v_ends, v_deleted, p_unknown_ms);
         stale := v_others.stale;

@@ -19,7 +19,7 @@ begin
              '{enable_seqscan, enable_bitmapscan, enable_hashjoin, enable_mergejoin, enable_material,
                enable_memoize, jit}'::text[], true),
             -- Advances: lookups by key, from the ends on.
-            ('{advance_v1, end_jobs_v1, load_inputs_v1}',
+            ('{advance_v1, plan_advance_v1, end_jobs_v1, load_inputs_v1}',
              '{enable_seqscan, enable_bitmapscan, enable_hashjoin, enable_mergejoin, enable_memoize, jit}', true),
             ('{start_runs_v1, insert_steps_v1, start_rerun_v1}',
              '{enable_seqscan, enable_bitmapscan, jit}', true),

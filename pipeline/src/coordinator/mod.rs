@@ -95,11 +95,15 @@ impl EndHook for Coordinator {
         connection: &'a mut PgConnection,
     ) -> BoxFuture<'a, Result<(), sqlx::Error>> {
         Box::pin(async move {
+            // Without rows: sqlx prepares the statements and asks for their types.
             let (offer, settings) = (SlotOffer::default(), EndSettings::default());
             self.end(&mut *connection, &[], &offer, settings).await?;
             let (none, limits) = (Vec::<i64>::new(), self.limits);
             sqlx::query_file!("src/sql/inputs.sql", &none, limits.step, limits.together)
-                .fetch_all(connection)
+                .fetch_all(&mut *connection)
+                .await?;
+            sqlx::query!("select pipeline.plan_advance_v1()")
+                .fetch_one(connection)
                 .await?;
             Ok(())
         })
