@@ -18,7 +18,7 @@ use super::Client;
 use super::hand_over::Offer;
 use super::new_run::NewRun;
 use super::plan::Plan;
-use super::send::{on_pool, resend_on_pool};
+use super::send::resend_on_pool;
 use crate::{Error, Result};
 
 /// How long a start waits for the one before. A start that takes longer does not hold up the others.
@@ -75,16 +75,19 @@ pub(super) fn is_groupable(plan: &Plan<'_>) -> bool {
             .is_some_and(|group| !group.is_chained && group.graph.len() <= MAX_STEPS)
 }
 
-/// Starts a run on the client's pool, alone or with others that wait. Returns its id.
-pub(super) async fn start(client: &Client, run: NewRun) -> Result<i64> {
+/// Returns the right to send a start at once, if no other start of the client is under way. Otherwise the start has to
+/// [`wait`].
+pub(super) fn try_send(client: &Client) -> Option<Sender> {
+    let mut state = client.shared.starts.state.lock();
+    let is_free = state.senders == 0;
+    state.senders += usize::from(is_free);
+    is_free.then(|| Sender(client.clone()))
+}
+
+/// Starts a run together with others that wait. Returns its id.
+pub(super) async fn wait(client: &Client, run: NewRun) -> Result<i64> {
     let starts = &client.shared.starts;
-    let mut answer = match starts.enter(run) {
-        Entered::First(run) => {
-            let _sender = Sender(client.clone());
-            return alone(client, *run, None).await;
-        }
-        Entered::Waiting(answer) => answer,
-    };
+    let mut answer = starts.enter(client, run);
     let answer = loop {
         match tokio::time::timeout(MAX_WAIT, &mut answer).await {
             Ok(answer) => break answer,
@@ -94,34 +97,31 @@ pub(super) async fn start(client: &Client, run: NewRun) -> Result<i64> {
     match answer {
         Ok(Answer::Started(id)) => Ok(id),
         Ok(Answer::NoConnection) => Err(sqlx::Error::PoolTimedOut.into()),
-        Ok(Answer::Failed(mut failed)) => {
-            let sent = (failed.nonce, failed.id.take());
-            let Failed { run, _lost, .. } = *failed;
-            alone(client, run, Some(sent)).await
-        }
+        Ok(Answer::Failed(failed)) => resend(client, *failed).await,
         // The task was aborted with its runtime, or it panicked.
         Err(_) => Err(sqlx::Error::WorkerCrashed.into()),
     }
 }
 
-/// Sends one start, which may have been sent before with this nonce and this id.
-async fn alone(client: &Client, run: NewRun, sent: Option<(i64, Option<i64>)>) -> Result<i64> {
+/// Sends a start alone that was sent in a group before, with the same nonce and id.
+async fn resend(client: &Client, failed: Failed) -> Result<i64> {
+    let Failed {
+        run,
+        nonce,
+        id,
+        _lost,
+    } = failed;
     let stages = [vec![run]];
     let mut plan = Plan::of(&stages, &[], client.bytes())?;
-    let found = match sent {
-        None => on_pool(client, client.pool(), &plan).await?,
-        Some((nonce, id)) => {
-            plan.nonces = vec![nonce];
-            let mut ids = Vec::from_iter(id);
-            resend_on_pool(client, client.pool(), &plan, &mut ids, &mut Vec::new()).await?
-        }
-    };
+    plan.nonces = vec![nonce];
+    let mut ids = Vec::from_iter(id);
+    let found = resend_on_pool(client, client.pool(), &plan, &mut ids, &mut Vec::new()).await?;
     let started = found.first().map(|(id, _)| *id);
     started.ok_or(Error::Database(sqlx::Error::RowNotFound))
 }
 
-/// One that sends. When it is done, another one sends what has gathered meanwhile.
-struct Sender(Client);
+/// The right to send a start. When the start is done, the starts that have gathered meanwhile are sent.
+pub(super) struct Sender(Client);
 
 impl Drop for Sender {
     fn drop(&mut self) {
@@ -131,23 +131,18 @@ impl Drop for Sender {
     }
 }
 
-/// The place of a start among those of its client.
-enum Entered {
-    /// No other start is under way: this one is to be sent, and counts as a sender.
-    First(Box<NewRun>),
-    Waiting(oneshot::Receiver<Answer>),
-}
-
 impl Starts {
-    fn enter(&self, run: NewRun) -> Entered {
-        let mut state = self.state.lock();
-        if state.senders == 0 {
-            state.senders = 1;
-            return Entered::First(Box::new(run));
-        }
+    fn enter(&self, client: &Client, run: NewRun) -> oneshot::Receiver<Answer> {
         let (tell, answer) = oneshot::channel();
+        let mut state = self.state.lock();
         state.waiting.push_back(Request { run, answer: tell });
-        Entered::Waiting(answer)
+        let is_idle = state.senders == 0;
+        drop(state);
+        if is_idle {
+            // The start that was under way has ended in the meantime.
+            self.send_waiting(client);
+        }
+        answer
     }
 
     /// Sends the starts that wait, in a task: callers that stop waiting do not stop the starts of others.

@@ -117,6 +117,19 @@ pub(crate) async fn start<O>(
         .collect())
 }
 
+/// Starts a single run together with other starts of this client that wait.
+async fn together(client: &Client, stages: Vec<Vec<NewRun>>) -> Result<Vec<Vec<(i64, bool)>>> {
+    let mut started = Vec::with_capacity(stages.len());
+    for stage in stages {
+        let mut ids = Vec::with_capacity(stage.len());
+        for run in stage {
+            ids.push((grouped::wait(client, run).await?, true));
+        }
+        started.push(ids);
+    }
+    Ok(started)
+}
+
 /// Starts the runs of each stage after those of the stage before it, and the first after these. Returns
 /// their ids, and whether they are new.
 pub(crate) async fn chained(
@@ -125,7 +138,7 @@ pub(crate) async fn chained(
     after: &[i64],
     stages: Vec<Stage>,
 ) -> Result<Vec<Vec<(i64, bool)>>> {
-    let mut stages = stages
+    let stages = stages
         .into_iter()
         .map(|stage| stage.0.into_iter().collect::<Result<Vec<_>, _>>())
         .collect::<Result<Vec<_>, _>>()?;
@@ -134,23 +147,16 @@ pub(crate) async fn chained(
         return Ok(stages.iter().map(|_| Vec::new()).collect());
     }
     client.look_for(plan.wanted());
-    if matches!(target, Target::Pool(_)) && grouped::is_groupable(&plan) {
-        let run = stages.iter_mut().find_map(Vec::pop);
-        let run = run.ok_or(sqlx::Error::RowNotFound)?;
-        let id = grouped::start(client, run).await?;
-        let started = |at| {
-            if at == 0 {
-                vec![(id, true)]
-            } else {
-                Vec::new()
-            }
-        };
-        return Ok((0..stages.len()).map(started).collect());
+    let is_groupable = matches!(target, Target::Pool(_)) && grouped::is_groupable(&plan);
+    let sender = is_groupable.then(|| grouped::try_send(client)).flatten();
+    if is_groupable && sender.is_none() {
+        return together(client, stages).await;
     }
     let found = match &mut target {
         Target::Connection(connection) => on_connection(client, connection, &plan).await?,
         Target::Pool(pool) => on_pool(client, pool, &plan).await?,
     };
+    drop(sender);
     if let (Target::Pool(pool), false) = (&target, after.is_empty()) {
         // The runs that it is chained to may have ended: then it begins, or is skipped, at once.
         let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();

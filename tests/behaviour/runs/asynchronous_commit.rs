@@ -71,7 +71,10 @@ async fn only_advances_in_which_no_run_ends_commit_asynchronously() {
         record_commits(db).await;
         let it = Running::start(db);
         // An advance that also claims is durable, so several runs may be needed.
+        let mut tries = 0;
         loop {
+            tries += 1;
+            assert!(tries <= 50, "no advance committed asynchronously");
             let run = it
                 .client
                 .start(chain("relaxed", true).unwrap())
