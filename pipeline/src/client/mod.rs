@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use sqlx::{PgConnection, PgPool};
 
-use crate::Result;
+use crate::{Result, RunId};
 
 pub use attempts::Attempt;
 pub use chain::{Chain, IntoStage, Stage};
@@ -153,7 +153,7 @@ impl Client {
 
     /// The run of this id, of which nothing is asked yet: whether it is there, the first question to
     /// it says. What it returns can be said with [`Run::returning`].
-    pub fn run(&self, id: i64) -> Run {
+    pub fn run(&self, id: RunId) -> Run {
         Run::new(self.clone(), id, false)
     }
 
@@ -170,7 +170,7 @@ impl Client {
         )
         .fetch_optional(self.pool())
         .await?;
-        Ok(id.map(|id| self.run(id)))
+        Ok(id.map(|id| self.run(id.into())))
     }
 }
 

@@ -219,7 +219,7 @@ async fn a_key_stands_for_this_chain_and_no_other() {
         let late = other.after([run.id()], one("late")).await.unwrap();
         assert!(late[0][0].id() < run.id());
         let again = start().then(one("two")).await.unwrap();
-        let ids = |run: &pipeline::Run<String>| -> Vec<i64> {
+        let ids = |run: &pipeline::Run<String>| -> Vec<pipeline::RunId> {
             run.chained().iter().map(pipeline::Run::id).collect()
         };
         assert_eq!((again.id(), ids(&again)), (run.id(), ids(&run)));
@@ -276,7 +276,7 @@ async fn a_key_stands_for_this_chain_and_no_other() {
                 .start_all((keyed("six"), keyed("seven")))
                 .then(one("two"))
         };
-        let of_stages = |stages: Vec<Vec<pipeline::Run>>| -> Vec<i64> {
+        let of_stages = |stages: Vec<Vec<pipeline::Run>>| -> Vec<pipeline::RunId> {
             stages.iter().flatten().map(pipeline::Run::id).collect()
         };
         assert_eq!(of_stages(all().await.unwrap()), of_stages(all().await.unwrap()));
@@ -304,7 +304,7 @@ async fn a_key_stands_for_the_whole_chain() {
             first.then((one("two"), one("three"))).then(one("four"))
         };
         let run = start().await.unwrap();
-        let ids = |run: &pipeline::Run<String>| -> Vec<i64> {
+        let ids = |run: &pipeline::Run<String>| -> Vec<pipeline::RunId> {
             run.chained().iter().map(pipeline::Run::id).collect()
         };
         it.becomes(&run.chained()[2], "succeeded").await;
