@@ -17,9 +17,8 @@ mod worker;
 
 pub use chrono;
 pub use client::{
-    Attempt, BadCursor, Chain, Client, Cursor, Event, EventStatus, Health, History, IntoRun,
-    IntoStage, NewRun, NodeKind, Page, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start,
-    StepState, Wait, Why,
+    Attempt, Chain, Client, Event, EventStatus, Health, History, IntoRun, IntoStage, NewRun,
+    NodeKind, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start, StepState, Wait, Why,
 };
 pub use declare::{
     Branch, Continue, Define, FailedStep, Failure, Halt, Ignore, Ignored, Maybe, Named, Pipeline,
@@ -28,7 +27,7 @@ pub use declare::{
 pub use error::{Error, Result};
 pub use graph::{Graph, Invalid, Problem};
 pub use ids::RunId;
-pub use jobs::{self, UnknownWord};
+pub use jobs::{self, BadCursor, BatchId, Cursor, JobId, Page, UnknownVariant};
 pub use pipeline_derive::{Branch, Pipeline};
 pub use schemars;
 pub use sqlx;

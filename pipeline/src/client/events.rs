@@ -23,7 +23,7 @@ pub struct Event {
     pub attempt: Option<u16>,
 }
 
-jobs::words! {
+jobs::text_enum! {
     /// Where a run or a step stood when something happened to it; and two words of a run besides.
     EventStatus, "status in an event";
     /// The run waits for those before it in its chain.

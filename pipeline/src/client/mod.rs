@@ -35,7 +35,7 @@ pub use control::Reopen;
 pub use events::{Event, EventStatus};
 use grouped::Starts;
 pub use health::Health;
-pub use list::{BadCursor, Cursor, Page, RunFilter};
+pub use list::RunFilter;
 pub use new_run::{History, IntoRun, NewRun};
 use remembered::Remembered;
 pub use run::Run;

@@ -54,7 +54,7 @@ impl<O> Run<O> {
 
     /// Whether this start made it; `false` where its key led to a run that was there, and where it
     /// was [looked up](Client::run).
-    pub fn is_fresh(&self) -> bool {
+    pub fn is_new(&self) -> bool {
         self.fresh
     }
 

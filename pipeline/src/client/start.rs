@@ -146,7 +146,7 @@ pub(crate) async fn chained(
     if plan.count == 0 {
         return Ok(stages.iter().map(|_| Vec::new()).collect());
     }
-    client.look_for(plan.wanted());
+    client.warn_unroutable(plan.demands());
     let is_groupable = matches!(target, Target::Pool(_)) && grouped::is_groupable(&plan);
     let sender = is_groupable.then(|| grouped::try_send(client)).flatten();
     if is_groupable && sender.is_none() {

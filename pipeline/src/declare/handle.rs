@@ -84,8 +84,8 @@ macro_rules! handle {
             }
 
             /// With another number of attempts.
-            pub fn attempts(self, attempts: u16) -> Self {
-                self.options(|options| options.attempts = attempts)
+            pub fn max_attempts(self, max_attempts: u16) -> Self {
+                self.options(|options| options.attempts = max_attempts)
             }
 
             /// With another backoff.

@@ -427,7 +427,7 @@ fn resolved(options: &JobOptions) -> StepOptions {
     StepOptions {
         queue: options.queue.to_owned(),
         priority: options.priority,
-        attempts: options.attempts,
+        attempts: options.max_attempts,
         timeout_ms: options.timeout.map(millis),
         lease_ms: millis(options.lease),
         backoff: options.backoff,

@@ -50,7 +50,7 @@ jobs! {
 #[job(
     queue = "media",
     priority = 3,
-    attempts = 7,
+    max_attempts = 7,
     backoff = "fixed(5s)",
     timeout = "1m"
 )]
@@ -294,7 +294,7 @@ fn u034_steps_are_recorded_in_order_with_all_their_options_and_never_their_param
             .step("a", Load { secret })
             .queue("other")
             .priority(9)
-            .attempts(2)
+            .max_attempts(2)
             .timeout(Duration::from_secs(9))
             .lease(Duration::from_secs(8))
             .backoff(Backoff::fixed(Duration::from_secs(1)))
