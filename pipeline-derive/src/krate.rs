@@ -1,18 +1,18 @@
-//! Where the crates `jobs` and `pipeline` are, seen from the code that derives.
+//! The paths of the crates `jobs` and `pipeline` in the crate that uses a derive.
 
 use proc_macro_crate::{Error, FoundCrate, crate_name};
 use proc_macro2::Span;
 use syn::Path;
 
-/// The path to `jobs`, as the `Cargo.toml` of the code that derives has it: a dependency of its
-/// own, or the one that `pipeline` re-exports.
+/// Returns the path of `jobs` by the dependencies of the crate that uses the derive: a direct dependency, or the
+/// re-export of `pipeline`.
 pub(crate) fn find() -> syn::Result<Path> {
     let path = choose(crate_name("jobs"), crate_name("pipeline"))
         .map_err(|message| syn::Error::new(Span::call_site(), message))?;
     syn::parse_str(&path)
 }
 
-/// The path to `pipeline`, for what only it has.
+/// Returns the path of `pipeline`.
 pub(crate) fn find_pipeline() -> syn::Result<Path> {
     match crate_name("pipeline") {
         Ok(FoundCrate::Name(name)) => syn::parse_str(&format!("::{name}")),
@@ -21,7 +21,7 @@ pub(crate) fn find_pipeline() -> syn::Result<Path> {
             Span::call_site(),
             "`pipeline` is not a dependency of this crate: add it with `cargo add pipeline`",
         )),
-        // No `Cargo.toml` to look into: built by something else than cargo.
+        // There is no `Cargo.toml`: the crate is not built by cargo.
         Err(_) => syn::parse_str("::pipeline"),
     }
 }
@@ -32,14 +32,14 @@ fn choose(
 ) -> Result<String, &'static str> {
     match (jobs, pipeline) {
         (Ok(FoundCrate::Name(jobs)), _) => Ok(format!("::{jobs}")),
-        // Also in an application that is itself called `jobs`: ours does not depend on `pipeline`.
+        // An application may itself be called `jobs`; unlike this project's crate, it depends on `pipeline`.
         (_, Ok(FoundCrate::Name(pipeline))) => Ok(format!("::{pipeline}::jobs")),
         (Ok(FoundCrate::Itself), _) => Ok("::jobs".to_owned()),
         (Err(Error::CrateNotFound { .. }), _) => Err(
             "neither `jobs` nor `pipeline` is a dependency of this crate: add one, \
                 or say where `jobs` is: `#[job(crate = \"path::to::jobs\")]`",
         ),
-        // No `Cargo.toml` to look into: built by something else than cargo.
+        // There is no `Cargo.toml`: the crate is not built by cargo.
         (Err(_), _) => Ok("::jobs".to_owned()),
     }
 }

@@ -126,7 +126,7 @@ async fn a_nul_is_refused_wherever_it_hides() {
         let error = refused(db, || new("a").key("a\0b")).await;
         assert_eq!(
             error.to_string(),
-            "there is a NUL character in the unique key of `do`, which Postgres cannot store: remove \
+            "there is a NUL character in the key of `do`, which Postgres cannot store: remove \
              it, or encode it"
         );
         // The text `\u0000` is no NUL.
@@ -136,17 +136,17 @@ async fn a_nul_is_refused_wherever_it_hides() {
 }
 
 #[tokio::test]
-async fn a_unique_key_is_not_empty_and_not_endless() {
+async fn a_key_is_not_empty_and_not_endless() {
     with_database(async |db| {
         let error = refused(db, || new("a").key("")).await;
         assert_eq!(
             error.to_string(),
-            "the unique key of `do` is empty: give it a value, or leave it out"
+            "the key of `do` is empty: give it a value, or leave it out"
         );
         let error = refused(db, || new("a").key("x".repeat(513))).await;
         assert_eq!(
             error.to_string(),
-            "the unique key of `do` has 513 bytes, and 512 is the limit: shorten it"
+            "the key of `do` has 513 bytes, and 512 is the limit: shorten it"
         );
     })
     .await;
