@@ -326,7 +326,7 @@ mod tests {
             ),
             (
                 "backoff = \"exponential\"",
-                "\"exponential\" is not a backoff: it has not the form `growth(..)`; \
+                "\"exponential\" is not a backoff: it does not have the form `growth(..)`; \
                  write `fixed(5s)`, `linear(1s..60s)` or `exponential(1s..60s)`, \
                  each with a jitter from 0 to 1 if you like: `fixed(5s, jitter 0.2)`",
             ),
