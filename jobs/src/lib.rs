@@ -43,6 +43,7 @@ mod manage;
 mod migrate;
 mod options;
 mod part;
+mod pool;
 mod prune;
 mod registry;
 #[doc(hidden)]
@@ -69,6 +70,7 @@ pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, Outcome, WorkerInfo
 pub use migrate::{MINIMUM_SERVER, migrate, migrations};
 pub use options::{Backoff, Growth, JobOptions};
 pub use pipeline_derive::Job;
+pub use pool::pool_options;
 pub use registry::{Jobs, Output, Performer};
 pub use sqlx;
 pub use stored_json::JsonProblem;
