@@ -118,10 +118,7 @@ async fn with_migrated_database(command: &[OsString]) -> Result<ExitCode, Error>
 }
 
 /// Runs a command to its end. Ctrl-C goes to the command as well, and it is the command's to end.
-async fn run(
-    command: &[OsString],
-    variable: Option<(&str, &str)>,
-) -> Result<ExitCode, Error> {
+async fn run(command: &[OsString], variable: Option<(&str, &str)>) -> Result<ExitCode, Error> {
     let fail = |source| file_error("run", Path::new(&command[0]), source);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(fail)?;
