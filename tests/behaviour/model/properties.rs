@@ -32,7 +32,7 @@ pub(super) fn played(spec: &GraphSpec, script: &Script, order: &Order) -> (Play,
     (play, run)
 }
 
-/// The same, with something done to it between its events, and often.
+/// Plays a run to its end, and often disturbs it between its events.
 fn disturbed(
     spec: &GraphSpec,
     script: &Script,
@@ -83,7 +83,7 @@ proptest! {
         prop_assert_eq!(allowed(&spec, &end), Ok(()), "{:?}", play.model.statuses(run));
     }
 
-    /// The same with cancels and deadlines at any moment.
+    /// A run that is cancelled or meets its deadline at any moment has ended when no event is left.
     #[test]
     fn a_drained_run_ends_as_the_rules_allow(
         spec in graph(Knobs::ALL),
