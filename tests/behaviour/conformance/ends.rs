@@ -1,4 +1,4 @@
-//! What an end does: to its step, to its run, when it comes again.
+//! The end of an attempt: its effect on the step and the run, and a repeated end.
 
 use std::time::Duration;
 

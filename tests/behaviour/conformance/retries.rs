@@ -1,4 +1,4 @@
-//! Retries are the job's; types that nobody knows; params that do not decode.
+//! Retries of jobs, job types that no worker knows, and params that do not decode.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Halt, continue, ignore; halting from inside; what an end does to the steps after it.
+//! The strategies Halt, Continue and Ignore, and the early end of a run by one of its steps.
 
 use pipeline::{Continue, Ignore};
 use tests::with_database;

@@ -1,4 +1,4 @@
-//! What a declaration comes to.
+//! The graph that a declaration builds.
 
 use std::time::Duration;
 

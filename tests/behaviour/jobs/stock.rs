@@ -1,5 +1,4 @@
-//! The table of design §9, row by row: where the stock apalis backend does not keep a promise, ours
-//! does.
+//! The shortcomings of the stock apalis backend for Postgres, one test for each: this backend does not have them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

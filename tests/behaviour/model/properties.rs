@@ -350,8 +350,8 @@ proptest! {
         prop_assert!(model.status(RunId(0)).ended());
     }
 
-    /// The same with several runs in chains, cancelled and reopened: all have ended, and stand to
-    /// their upstreams as rule 17 says.
+    /// A history of several runs in chains, cancelled and reopened, is accepted again; all its runs have ended, and
+    /// each matches its upstreams by rule 17.
     #[test]
     fn a_chained_history_can_be_replayed(history in chained_history(Knobs::ALL)) {
         let mut model = Model::new(&history.spec);

@@ -1,4 +1,5 @@
-//! The reconciler: what outside hands have stopped ends with a reason, and without them it finds nothing.
+//! The reconciler: work that manual changes of rows have stopped ends with a reason; without such changes the
+//! reconciler finds nothing.
 //!
 //! Shown with a reconciler that looks every few milliseconds, and rows that are changed by hand.
 
