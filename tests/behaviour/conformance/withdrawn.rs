@@ -1,4 +1,4 @@
-//! What a cancelled step, its run's callbacks and its times say; and client transactions that are refused.
+//! The state, callbacks and times of cancelled steps; and client transactions that are refused.
 
 use std::time::Duration;
 

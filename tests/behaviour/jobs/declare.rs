@@ -1,4 +1,4 @@
-//! What a job says about itself, what it can know while it runs, and what its errors come to.
+//! The declaration of a job, its context while it runs, and the effect of its errors.
 
 use std::io;
 use std::time::Duration;

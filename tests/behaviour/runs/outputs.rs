@@ -1,4 +1,4 @@
-//! What a run returned, typed; what its steps did.
+//! The typed output of a run, and the outputs of its steps.
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Client, Continue, Error, Ignore, Pipeline, Run, RunStatus, StepStatus, Worker};

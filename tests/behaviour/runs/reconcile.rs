@@ -1,4 +1,5 @@
-//! The reconciler: what outside hands have stopped ends with a reason, and without them it finds nothing.
+//! The reconciler: work that manual changes of rows have stopped ends with a reason; without such changes the
+//! reconciler finds nothing.
 //!
 //! Shown with a reconciler that looks every few milliseconds, and rows that are changed by hand.
 
@@ -385,6 +386,7 @@ async fn what_a_step_has_seen_is_counted_again_with_what_it_waits_for() {
     .await;
 }
 
+/// Scenarios: T185
 #[tokio::test]
 async fn a_step_that_nobody_will_decide_about_fails_and_a_run_without_a_live_step_ends() {
     let succeed =

@@ -1,4 +1,4 @@
-//! Where a run and its steps stand, and why; what was tried.
+//! The state of a run and its steps with the reasons, and the attempts of a step.
 
 use std::time::Duration;
 
