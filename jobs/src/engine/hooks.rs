@@ -261,24 +261,28 @@ impl Hooks {
     }
 
     /// Returns whether a test observes the engine.
+    #[cfg(feature = "testing")]
     pub(crate) fn has_probe(&self) -> bool {
-        #[cfg(feature = "testing")]
-        return self.probe.is_some();
-        #[cfg(not(feature = "testing"))]
-        false
+        self.probe.is_some()
     }
 
     /// Reports a moment to the test that observes the engine, and waits for the test.
-    #[cfg_attr(
-        not(feature = "testing"),
-        expect(clippy::unused_async, reason = "waits for tests only")
-    )]
-    pub(crate) async fn probe(&self, _moment: Moment, _count: usize) {
-        #[cfg(feature = "testing")]
+    #[cfg(feature = "testing")]
+    pub(crate) async fn probe(&self, moment: Moment, count: usize) {
         if let Some(probe) = &self.probe {
-            probe.at(_moment, _count).await;
+            probe.at(moment, count).await;
         }
     }
+}
+
+/// Without the feature `testing`, nothing observes the engine.
+#[cfg(not(feature = "testing"))]
+impl Hooks {
+    pub(crate) fn has_probe(&self) -> bool {
+        false
+    }
+
+    pub(crate) async fn probe(&self, _: Moment, _: usize) {}
 }
 
 /// Triggers maintenance tasks before their interval is over, by notification channel.
