@@ -13,6 +13,7 @@
 //! | run it | [`Worker`] |
 //! | let many finish as one | [`Client::batch`] |
 //! | look after them | [`Client::jobs`], [`Client::retry`], [`Client::pause`] |
+//! | extend a worker | [`extension`] |
 //! | name the types of others in our signatures | [`sqlx`], [`chrono`] |
 
 // `#[derive(Job)]` writes `::jobs`, in our own examples too.

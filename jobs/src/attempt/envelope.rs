@@ -241,7 +241,7 @@ impl Attempt {
         self.claim.finish(|end| {
             end.ran = ran;
             fill(end);
-            end.ends_owner = ends_owner && end.kind == EndKind::Succeed;
+            end.ends_owner = ends_owner && end.is_owned() && end.kind == EndKind::Succeed;
             // Without the lease, an error must not be written; a success may still arrive before the takeover.
             !is_lost || end.kind == EndKind::Succeed
         });
