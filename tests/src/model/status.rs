@@ -74,7 +74,7 @@ pub enum StepStatus {
     Waiting,
     Succeeded,
     Failed,
-    /// The attempt called `cx.halt()` and succeeded.
+    /// The attempt called `cx.end_run()` and succeeded.
     EndedRun,
     Skipped,
     SkippedByBranch,

@@ -9,7 +9,7 @@ use sqlx::{Connection as _, PgConnection};
 use super::{Asked, Committed, Parts, Request};
 use crate::attempt::{AttemptEnd, Claimed};
 use crate::engine::end_rows::{EndRow, FailedRow, end_jobs};
-use crate::engine::hooks::{Ended, Hooks};
+use crate::engine::hooks::{EndSettings, Ended, Hooks};
 use crate::engine::marks::{Found, Ranges, place};
 use crate::input::Input;
 use crate::limits;
@@ -76,7 +76,7 @@ pub(super) async fn claim(
         &search.limits,
         parts.config.claim_bytes,
         parts.config.only.as_deref(),
-        parts.hooks.takes_steps(),
+        parts.hooks.claims_owned_jobs(),
         &ranges.lines as &[Option<i32>],
         &columns.queues,
         &columns.to_queues as &[Option<String>],
@@ -101,24 +101,28 @@ pub(super) async fn end_and_claim(
     ends: &[&AttemptEnd],
     done: &mut Committed,
 ) -> Result<Ended, sqlx::Error> {
-    let unknown_ms = limits::millis(parts.config.unknown_after);
+    let settings = EndSettings {
+        keep_succeeded: parts.config.keep_succeeded,
+        unknown_ms: limits::millis(parts.config.unknown_after),
+        asynchronous_commit: false,
+    };
     let Some(search) = search(parts, request, done) else {
-        return end_jobs(connection, ends, parts.config.keep_succeeded, unknown_ms).await;
+        return end_jobs(connection, ends, settings).await;
     };
     let (ranges, columns) = (&search.ranges, &search.ranges.columns);
     let mut rows = sqlx::query_file_as!(
         ClaimRow,
         "src/sql/end_and_claim.sql",
         &EndRow::of(ends) as _,
-        parts.config.keep_succeeded,
-        unknown_ms,
+        settings.keep_succeeded,
+        settings.unknown_ms,
         parts.config.worker(),
         random_token(),
         &search.patterns as &[&str],
         &search.limits,
         parts.config.claim_bytes,
         parts.config.only.as_deref(),
-        parts.hooks.takes_steps(),
+        parts.hooks.claims_owned_jobs(),
         &ranges.lines as &[Option<i32>],
         &columns.queues,
         &columns.to_queues as &[Option<String>],
@@ -152,15 +156,15 @@ fn random_token() -> i64 {
 /// Returns the arguments of a claim for the reserved slots that are left, if any are.
 fn search<'a>(parts: Parts<'a>, request: Request<'_>, done: &mut Committed) -> Option<Search<'a>> {
     let reserved = request.reserved;
-    let seated = |at: usize| {
-        let line = i32::try_from(at + 1).unwrap_or(0);
-        done.claimed.iter().filter(|job| job.line == line).count()
+    let assigned = |at: usize| {
+        let claimed = done.claimed.iter();
+        claimed.filter(|job| job.reserved == Some(at)).count()
     };
     done.asked = (0..reserved.len())
         .filter(|at| reserved[*at].claims)
         .map(|at| Asked {
             at,
-            count: reserved[at].count().saturating_sub(seated(at)),
+            count: reserved[at].count().saturating_sub(assigned(at)),
             last: None,
         })
         .filter(|asked| asked.count > 0)
@@ -226,13 +230,13 @@ fn read(
             done.cut_short.push(queue);
         }
         claimed.push(Claimed {
-            line: i32::try_from(asked.at + 1).unwrap_or(0),
             id,
+            reserved: Some(asked.at),
             token,
             queue: row.queue.unwrap_or_default(),
-            kind: row.job_type.unwrap_or_default(),
+            job_type: row.job_type.unwrap_or_default(),
             attempt: row.attempt.unwrap_or(1),
-            attempts: row.max_attempts.unwrap_or(1),
+            max_attempts: row.max_attempts.unwrap_or(1),
             priority,
             run_at: row.run_at.unwrap_or_default(),
             waited_ms,
@@ -241,7 +245,7 @@ fn read(
             args: row.args.unwrap_or_default(),
             input: row.input.map_or(Input::None, Input::Json),
             options: row.options,
-            of_run: None,
+            owner: None,
         });
     }
     if let Some(now) = now {
@@ -249,9 +253,9 @@ fn read(
         done.looked = Some((search.ranges, found, now));
     }
     for asked in &mut done.asked {
-        let line = i32::try_from(asked.at + 1).unwrap_or(0);
-        let came = claimed.iter().filter(|job| job.line == line).count();
-        asked.last = asked.last.filter(|_| came >= asked.count);
+        let is_here = |job: &&Claimed| job.reserved == Some(asked.at);
+        let count = claimed.iter().filter(is_here).count();
+        asked.last = asked.last.filter(|_| count >= asked.count);
     }
     claimed
 }
@@ -266,7 +270,7 @@ async fn load_all(
 ) -> Result<(), sqlx::Error> {
     let before: Vec<(i64, String, DateTime<Utc>)> = claimed
         .iter()
-        .filter(|job| job.is_step())
+        .filter(|job| job.is_owned())
         .map(|job| (job.id, job.queue.clone(), job.run_at))
         .collect();
     let count = claimed.len();
@@ -340,7 +344,7 @@ fn split_or_refuse(
         return;
     }
     for mut job in part {
-        tracing::error!(job.id = job.id, job.kind, %error, "job input could not be loaded");
+        tracing::error!(job.id = job.id, job.type = job.job_type, %error, "job input could not be loaded");
         job.input = Input::Refused(
             "InputRefused".to_owned(),
             format!(
