@@ -261,7 +261,7 @@ fn an_arm_that_is_not_there_is_named_with_those_that_are() {
     assert!(twice.contains("has two arms with the name `hd`"), "{twice}");
     let no_branch = message([job("a"), job("b").after(&["a"]).in_arm("a", "hd")]);
     assert!(
-        no_branch.contains("names `a` as its branch, which is no branch"),
+        no_branch.contains("names `a` as its branch, but `a` is not a branch"),
         "{no_branch}"
     );
     let unknown = message([
