@@ -27,6 +27,8 @@ mod batch_hook;
 mod channels;
 mod client;
 mod context;
+#[doc(hidden)]
+pub mod encode;
 mod engine;
 mod enqueue;
 mod error;
@@ -70,6 +72,8 @@ pub use migrate::{MINIMUM_SERVER, migrate, migrations};
 pub use options::{Backoff, Growth, JobOptions};
 pub use pipeline_derive::Job;
 pub use pool::pool_options;
+#[doc(hidden)]
+pub use registry::Registering;
 pub use registry::{Jobs, Output, Performer};
 pub use sqlx;
 pub use stored_json::JsonProblem;

@@ -13,7 +13,7 @@ use crate::runs::support::{Script, Told, act};
 
 fn one(attempts: u16) -> Pipeline {
     declare(|p| {
-        p.step("a", act("a")).attempts(attempts);
+        p.step("a", act("a")).max_attempts(attempts);
         callbacks(p);
     })
 }
@@ -95,7 +95,7 @@ async fn a_discarded_attempt_is_the_last_and_fails_its_step() {
         let mut it = Hand::new(db).await;
         let run = it
             .start(declare(|p| {
-                let a = p.step("a", act("a")).attempts(5);
+                let a = p.step("a", act("a")).max_attempts(5);
                 p.following(&a).step("b", act("b"));
             }))
             .await;
@@ -136,7 +136,7 @@ async fn an_end_that_comes_again_changes_nothing() {
         // Nor one of a step that was left out: its attempt was one of an earlier round.
         let run = it
             .start(declare(|p| {
-                let a = p.step("a", act("a")).on_failure(Ignore);
+                let a = p.step("a", act("a")).failure_strategy(Ignore);
                 p.following(&a).step("b", act("b"));
             }))
             .await;

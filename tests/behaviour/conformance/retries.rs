@@ -58,7 +58,7 @@ async fn a_step_that_fails_each_time_has_failed_when_its_attempts_are_used_up() 
         let it = Running::start(db);
         it.script.tell("a", What::Fail);
         let pipeline = declare(|p| {
-            p.step("a", act("a")).attempts(3);
+            p.step("a", act("a")).max_attempts(3);
         });
         let run = it.client.start(pipeline).await.unwrap();
         assert_eq!(run.wait().await.unwrap(), RunStatus::Halted);
