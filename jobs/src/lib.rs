@@ -30,6 +30,9 @@ mod context;
 mod engine;
 mod enqueue;
 mod error;
+mod error_class;
+#[doc(hidden)]
+pub mod error_text;
 mod failure;
 #[doc(hidden)]
 pub mod hidden;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::Claimed;
-use crate::failure::Then;
+use crate::failure::Disposition;
 use crate::hidden::Hidden;
 use crate::{Backoff, JobError, limits};
 
@@ -213,13 +213,13 @@ pub(crate) fn resolve_error(error: &JobError, retry: RetryContext) -> (EndKind, 
             (EndKind::Fail, Duration::ZERO)
         }
     };
-    match error.then() {
-        Then::Discard => (EndKind::Discard, Duration::ZERO),
-        Then::Fail => (EndKind::Fail, Duration::ZERO),
-        Then::Snooze(wait) => (EndKind::Snooze, wait),
-        Then::Stopped if retry.asked_to_stop => (EndKind::HandBack, Duration::ZERO),
-        Then::RetryAfter(wait) => again(wait),
-        Then::Ask | Then::Retry | Then::Stopped => {
+    match error.disposition() {
+        Disposition::Discard => (EndKind::Discard, Duration::ZERO),
+        Disposition::Fail => (EndKind::Fail, Duration::ZERO),
+        Disposition::Snooze(wait) => (EndKind::Snooze, wait),
+        Disposition::Stopped if retry.asked_to_stop => (EndKind::HandBack, Duration::ZERO),
+        Disposition::RetryAfter(wait) => again(wait),
+        Disposition::Ask | Disposition::Retry | Disposition::Stopped => {
             again(retry.backoff.wait(retry.attempt, retry.jitter_sample))
         }
     }

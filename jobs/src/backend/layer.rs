@@ -23,7 +23,7 @@ use tracing::Instrument as _;
 
 use crate::JobError;
 use crate::attempt::{Attempt, AttemptEnd, Control, EndKind, Envelope, resolve_error};
-use crate::engine::BLOCKING_LIMIT;
+use crate::engine::{BLOCKING_LIMIT, Probe};
 use crate::failure::Carried;
 use crate::registry::Output;
 
@@ -31,8 +31,16 @@ use crate::registry::Output;
 const BROKEN_LAYER_SNOOZE: Duration = Duration::from_secs(5);
 
 /// Ends attempts.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct AttemptLayer(());
+#[derive(Debug, Clone)]
+pub struct AttemptLayer {
+    probe: Option<Arc<dyn Probe>>,
+}
+
+impl AttemptLayer {
+    pub(super) fn new(probe: Option<Arc<dyn Probe>>) -> Self {
+        Self { probe }
+    }
+}
 
 impl<S> Layer<S> for AttemptLayer {
     type Service = AttemptService<S>;
@@ -40,6 +48,7 @@ impl<S> Layer<S> for AttemptLayer {
     fn layer(&self, inner: S) -> Self::Service {
         AttemptService {
             inner,
+            probe: self.probe.clone(),
             broken: None,
         }
     }
@@ -49,6 +58,7 @@ impl<S> Layer<S> for AttemptLayer {
 #[derive(Debug, Clone)]
 pub struct AttemptService<S> {
     inner: S,
+    probe: Option<Arc<dyn Probe>>,
     /// A layer of the application's has said that it can serve no more. The worker lives on; its jobs
     /// are put off, at no cost to them.
     broken: Option<String>,
@@ -119,7 +129,7 @@ where
         );
         let control = Arc::clone(envelope.control());
         let job = Polled {
-            job: Box::pin(run(job, attempt, envelope)),
+            job: Box::pin(run(job, attempt, envelope, self.probe.clone())),
             control: Arc::clone(&control),
         };
         let handle = tokio::spawn(job.instrument(span));
@@ -130,11 +140,19 @@ where
 
 /// Performs the job and ends its attempt. When this is dropped, user code goes first, and then the
 /// attempt, which reports it.
-async fn run<F, E>(job: F, attempt: Attempt, envelope: Envelope) -> Result<(), BoxDynError>
+async fn run<F, E>(
+    job: F,
+    attempt: Attempt,
+    envelope: Envelope,
+    probe: Option<Arc<dyn Probe>>,
+) -> Result<(), BoxDynError>
 where
     F: Future<Output = Result<Output, E>>,
     E: Into<BoxDynError>,
 {
+    if let Some(probe) = probe {
+        probe.before_attempt(&envelope).await;
+    }
     let guarded = AssertUnwindSafe(job).catch_unwind();
     let outcome = match envelope.timeout() {
         None => Ok(guarded.await),

@@ -150,6 +150,6 @@ impl BackendConfig for JobsBackend {
     }
 
     fn middleware(&mut self, _: &mut WorkerContext) -> AttemptLayer {
-        AttemptLayer::default()
+        AttemptLayer::new(self.engine.hooks.probe.clone())
     }
 }

@@ -84,7 +84,7 @@ pub(crate) struct Engine {
     pub(crate) slots: Arc<Slots>,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) inbox: Arc<Inbox>,
-    hooks: Arc<Hooks>,
+    pub(crate) hooks: Arc<Hooks>,
     ledger: Arc<Ledger>,
     outbox: Arc<Outbox>,
     schedule: Arc<Schedule>,

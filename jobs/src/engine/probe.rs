@@ -4,10 +4,17 @@ use std::fmt;
 
 use futures_util::future::BoxFuture;
 
+use crate::attempt::Envelope;
+
 /// Receives moments of the engine; the engine waits until the probe returns.
 pub trait Probe: fmt::Debug + Send + Sync {
     /// Called at a moment. `count` is the number of ends or claims that it is about.
     fn at(&self, moment: Moment, count: usize) -> BoxFuture<'_, ()>;
+
+    /// Called before an attempt is performed, outside of its timeout: the attempt waits until the probe returns.
+    fn before_attempt<'a>(&'a self, _attempt: &'a Envelope) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// A moment in the engine.

@@ -1,7 +1,7 @@
 //! Mistakes of a declaration that the graph itself cannot show.
 
 /// A mistake that only the declaration can see.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeclarationError {
     /// A handle of another pipeline.
@@ -40,3 +40,5 @@ pub enum DeclarationError {
         reason: String,
     },
 }
+
+jobs::debug_as_display!(DeclarationError);

@@ -5,7 +5,7 @@ use std::fmt;
 use super::problem::Problem;
 
 /// A graph that cannot run, with everything that is wrong with it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Invalid {
     pipeline: String,
     problems: Vec<Problem>,
@@ -31,6 +31,8 @@ impl Invalid {
 }
 
 impl std::error::Error for Invalid {}
+
+jobs::debug_as_display!(Invalid);
 
 /// So many problems are written out; the rest is counted.
 const WRITTEN: usize = 25;

@@ -5,7 +5,7 @@ use std::fmt;
 use super::invalid::Place;
 
 /// One thing that is wrong with a graph. Its message names the steps and the remedy.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// A mistake that only the declaration can see.
@@ -524,6 +524,8 @@ pub enum Problem {
         problem: Box<Problem>,
     },
 }
+
+jobs::debug_as_display!(Problem);
 
 /// Why the value of a step may not be there.
 #[derive(Debug, Clone, PartialEq, Eq)]

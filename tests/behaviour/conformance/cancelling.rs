@@ -132,7 +132,7 @@ async fn t021_h063_cancelling_an_ended_run_names_it_and_its_status() {
             (skipped, RunStatus::Skipped, "a skipped"),
         ] {
             match run.cancel().await.unwrap_err() {
-                Error::RunEnded {
+                Error::NotCancellable {
                     run: id, status, ..
                 } => {
                     assert_eq!((id, status), (run.id(), wanted));

@@ -253,7 +253,7 @@ async fn a_key_stands_for_this_chain_and_no_other() {
         assert_eq!(
             error.to_string(),
             "runs of `six` and `seven` start a chain together, and only that of `six` has a key, `k`: \
-             give each of them one, or none"
+             give a key to each of them, or to none"
         );
         let runs = client.runs(&RunFilter::new()).await.unwrap().runs;
         assert_eq!(runs.len(), 4, "{runs:?}");

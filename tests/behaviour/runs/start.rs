@@ -190,7 +190,7 @@ async fn a_mistake_is_said_before_anything_is_written() {
             ),
             (
                 NewRun::new(says("video", &"x".repeat(2 << 20))),
-                "2097154 bytes are too many for the params of `a`",
+                "2097154 bytes of params for `a`, and",
             ),
             (
                 NewRun::new(says("video", "\0")),
