@@ -134,6 +134,7 @@ impl fmt::Write for Head {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use std::io;
 

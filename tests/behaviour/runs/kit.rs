@@ -1075,3 +1075,29 @@ async fn errors_print_their_remedy_and_not_their_fields_when_a_test_returns_them
     })
     .await;
 }
+
+/// A handler as an application has it: it starts a run, and waits for its output.
+async fn post_video(client: pipeline::Client, key: &'static str) -> pipeline::Result<usize> {
+    let run = client.start(video()).key(key).await?;
+    run.wait().await?;
+    run.output().await
+}
+
+#[tokio::test]
+async fn a_handler_that_waits_for_its_run_is_answered_while_the_harness_runs() {
+    with_database(async |db| {
+        let harness = harness(db, |it| it.fake(|_: Download, ()| Ok("7.mkv".to_owned()))).await;
+        let handler = tokio::spawn(post_video(harness.client().clone(), "video-7"));
+        while !handler.is_finished() {
+            harness.run_until_idle().await.unwrap();
+        }
+        assert_eq!(handler.await.unwrap().unwrap(), 5);
+        let run = harness.client().run_by_key("video", "video-7").await;
+        harness
+            .assert(&run.unwrap().unwrap())
+            .await
+            .unwrap()
+            .succeeded();
+    })
+    .await;
+}
