@@ -22,9 +22,11 @@ impl Data {
 }
 
 /// The job asked for state that its worker was not given.
-#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[derive(Clone, Copy, thiserror::Error)]
 #[error("the worker holds no `{0}`: give it one with `Worker::data`")]
 pub struct MissingData(pub(crate) &'static str);
+
+crate::debug_as_display!(MissingData);
 
 /// What a job can know and ask while it is performed.
 #[derive(Debug, Clone)]

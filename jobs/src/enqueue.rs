@@ -178,7 +178,7 @@ impl NewJob {
         limits::name("queue", &self.queue)?;
         if self.attempts == 0 || i16::try_from(self.attempts).is_err() {
             return Err(Error::AttemptsOutOfRange {
-                kind,
+                job_type: kind,
                 attempts: self.attempts,
             });
         }
@@ -187,7 +187,7 @@ impl NewJob {
                 return Ok(());
             }
             Err(Error::DurationOutOfRange {
-                kind,
+                job_type: kind,
                 what,
                 given,
                 remedy,
@@ -220,7 +220,7 @@ impl NewJob {
             && !(0.0..=1.0).contains(&backoff.jitter)
         {
             return Err(Error::JitterOutOfRange {
-                kind,
+                job_type: kind,
                 given: backoff.jitter,
             });
         }
@@ -258,7 +258,7 @@ impl fmt::Debug for NewJob {
 
 pub(crate) fn not_encodable(kind: &'static str, why: impl std::fmt::Display) -> Error {
     Error::NotEncodable {
-        kind,
+        job_type: kind,
         source: serde::ser::Error::custom(why),
     }
 }

@@ -32,6 +32,9 @@ pub mod encode;
 mod engine;
 mod enqueue;
 mod error;
+mod error_class;
+#[doc(hidden)]
+pub mod error_text;
 pub mod extension;
 mod failure;
 #[cfg(feature = "testing")]

@@ -82,14 +82,14 @@ fn in_name(byte: u8) -> bool {
 pub(crate) fn data(kind: &'static str, what: &'static str, json: &str) -> Result<()> {
     if json.len() > DATA {
         return Err(Error::TooLarge {
-            kind,
+            job_type: kind,
             what,
             size: json.len(),
             limit: DATA,
         });
     }
     stored_json::check(json).map_err(|found| Error::NotStorable {
-        kind,
+        job_type: kind,
         what,
         place: found.place,
         problem: found.problem,
@@ -98,20 +98,23 @@ pub(crate) fn data(kind: &'static str, what: &'static str, json: &str) -> Result
 
 /// A unique key.
 pub(crate) fn key(kind: &'static str, value: &str) -> Result<()> {
-    let what = "unique key";
+    let what = "key";
     if value.is_empty() {
-        return Err(Error::EmptyKey { kind });
+        return Err(Error::EmptyKey { job_type: kind });
     }
     if value.len() > KEY {
         return Err(Error::TooLong {
-            kind,
+            job_type: kind,
             what,
             size: value.len(),
             limit: KEY,
         });
     }
     if value.contains('\0') {
-        return Err(Error::HasNul { kind, what });
+        return Err(Error::HasNul {
+            job_type: kind,
+            what,
+        });
     }
     Ok(())
 }

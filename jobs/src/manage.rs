@@ -264,7 +264,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`]; [`Error::WrongStatus`] where it has not failed; [`Error::KeyTaken`] where a
+    /// [`Error::NoJob`]; [`Error::WrongStatus`] where it has not failed; [`Error::KeyTaken`] where a
     /// live job has its unique key by now; [`Error::Busy`] if another transaction held the job's row for
     /// thirty seconds.
     pub async fn retry(&self, job: i64) -> Result<()> {
@@ -296,7 +296,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`]; [`Error::WrongStatus`] where it is running; [`Error::Busy`] if another
+    /// [`Error::NoJob`]; [`Error::WrongStatus`] where it is running; [`Error::Busy`] if another
     /// transaction held the job's row for thirty seconds.
     pub async fn discard(&self, job: i64) -> Result<()> {
         no_step(job)?;
@@ -382,10 +382,10 @@ fn no_step(job: i64) -> Result<()> {
 fn changed(id: i64, said: Option<&str>, needed: &'static str, asked: &'static str) -> Result<()> {
     match said {
         Some("done") => Ok(()),
-        None => Err(Error::NotFound { what: "job", id }),
+        None => Err(Error::NoJob { id }),
         Some(status) => Err(Error::WrongStatus {
             id,
-            status: status.to_owned(),
+            status: status.parse().map_err(sqlx::Error::from)?,
             needed,
             asked,
         }),

@@ -18,7 +18,7 @@ use crate::attempt::{Claimed, Envelope, Resolved};
 use crate::context::Data;
 use crate::enqueue::Overrides;
 use crate::error::NO_JSON;
-use crate::failure::{Carried, Then};
+use crate::failure::{Carried, Disposition};
 use crate::input::Input;
 use crate::redact::{self, Redacted};
 use crate::{Context, Error, JobError, JobOptions, OnError, Perform, Result, limits};
@@ -241,18 +241,18 @@ async fn perform<J: Perform>(job: J, input: J::Input, cx: &Context) -> Result<J:
 
 /// Asks the job what its error means, unless the error says so itself.
 fn decide<J: Perform>(error: JobError, cx: &Context) -> JobError {
-    if error.then() != Then::Ask {
+    if error.disposition() != Disposition::Ask {
         return error;
     }
     let Ok(job) = decode::<J>(J::NAME, "arguments", cx.envelope.args()) else {
         return error;
     };
-    let then = match job.on_error(&error, cx.attempt()) {
-        OnError::Retry => Then::Retry,
-        OnError::After(wait) => Then::RetryAfter(wait),
-        OnError::Discard => Then::Discard,
+    let disposition = match job.on_error(&error, cx.attempt()) {
+        OnError::Retry => Disposition::Retry,
+        OnError::After(wait) => Disposition::RetryAfter(wait),
+        OnError::Discard => Disposition::Discard,
     };
-    error.with(then)
+    error.with(disposition)
 }
 
 /// Names the path of the field that does not decode. No further attempt would decode it either.
@@ -272,7 +272,7 @@ fn undecodable(
          stored, then retry the job, or reopen its run",
         redact::reason(error.inner())
     );
-    JobError::new("Undecodable", message).with(Then::Fail)
+    JobError::new("Undecodable", message).with(Disposition::Fail)
 }
 
 /// A job without input takes none, whatever there is: a callback may ignore what it is told.
@@ -280,7 +280,7 @@ fn input<T: DeserializeOwned + 'static>(kind: &str, input: &Input) -> Result<T, 
     let what = "input";
     match input {
         Input::Refused(class, message) => {
-            Err(JobError::new(class.clone(), message).with(Then::Fail))
+            Err(JobError::new(class.clone(), message).with(Disposition::Fail))
         }
         _ if TypeId::of::<T>() == TypeId::of::<()>() => decode(kind, what, "null"),
         Input::None => decode(kind, what, "null"),
@@ -292,7 +292,8 @@ fn input<T: DeserializeOwned + 'static>(kind: &str, input: &Input) -> Result<T, 
 }
 
 fn encode<T: serde::Serialize>(kind: &'static str, output: &T) -> Result<Output, JobError> {
-    let refused = |error: &dyn fmt::Display| JobError::new("BadOutput", error).with(Then::Fail);
+    let refused =
+        |error: &dyn fmt::Display| JobError::new("BadOutput", error).with(Disposition::Fail);
     let raw = crate::encode::to_raw_value(output).map_err(|error| {
         refused(&format!(
             "the output of `{kind}` cannot be written as JSON: {error}; {NO_JSON}"

@@ -47,13 +47,15 @@ macro_rules! words {
 }
 
 /// A text that is none of the words there are.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no {what}: use one of {}", .known.join(", "))]
 pub struct UnknownWord {
     what: &'static str,
     text: String,
     known: &'static [&'static str],
 }
+
+crate::debug_as_display!(UnknownWord);
 
 impl UnknownWord {
     #[doc(hidden)]

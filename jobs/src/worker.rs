@@ -383,10 +383,10 @@ impl Worker {
         let known = self.registry.names();
         let matches_none = |pattern: &&String| !known.iter().any(|kind| covers(pattern, kind));
         if let Some(pattern) = self.only.iter().find(matches_none) {
-            return Err(Error::OnlyMatchesNothing {
+            return Err(Error::NoMatchingJobType {
                 worker: name,
                 pattern: pattern.clone(),
-                known: known.join(", "),
+                known,
             });
         }
         if !(limits::MIN_POLL_INTERVAL..=limits::MAX_POLL_INTERVAL).contains(&self.poll) {

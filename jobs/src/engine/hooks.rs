@@ -273,6 +273,14 @@ impl Hooks {
             probe.at(moment, count).await;
         }
     }
+
+    /// Shows an attempt to the test that observes the engine, and waits for the test.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn before_attempt(&self, attempt: &crate::Envelope) {
+        if let Some(probe) = &self.probe {
+            probe.before_attempt(attempt).await;
+        }
+    }
 }
 
 /// Without the feature `testing`, nothing observes the engine.
@@ -283,6 +291,8 @@ impl Hooks {
     }
 
     pub(crate) async fn probe(&self, _: Moment, _: usize) {}
+
+    pub(crate) async fn before_attempt(&self, _: &crate::Envelope) {}
 }
 
 /// Triggers maintenance tasks before their interval is over, by notification channel.

@@ -124,11 +124,13 @@ impl fmt::Display for Cursor {
 }
 
 /// A text that is no [`Cursor`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no place in a list of runs: give `Page::next` as it was, or begin anew")]
 pub struct BadCursor {
     text: String,
 }
+
+jobs::debug_as_display!(BadCursor);
 
 impl FromStr for Cursor {
     type Err = BadCursor;

@@ -138,7 +138,7 @@ async fn cancelling_an_ended_run_names_it_and_its_status() {
             (skipped, RunStatus::Skipped, "a skipped"),
         ] {
             match run.cancel().await.unwrap_err() {
-                Error::RunEnded {
+                Error::NotCancellable {
                     run: id, status, ..
                 } => {
                     assert_eq!((id, status), (run.id(), wanted));

@@ -372,6 +372,7 @@ async fn an_ended_run_is_opened_again_only_if_it_did_not_succeed() {
             let refused = run.reopen().await.unwrap_err().to_string();
             let names = format!("run {} is {status} and cannot be reopened", run.id());
             assert!(refused.starts_with(&names), "{refused}");
+            assert!(refused.contains("`run.rerun()`"), "{refused}");
             assert_eq!(it.status(run.id()).await, status);
         }
         let failed = it.start(pipeline(true)).await;

@@ -126,7 +126,7 @@ async fn a_cancelled_run_stops_what_runs_and_never_starts_the_rest() {
         assert!(
             matches!(
                 refused,
-                Error::RunEnded {
+                Error::NotCancellable {
                     status: RunStatus::Succeeded,
                     ..
                 }

@@ -104,7 +104,7 @@ async fn a_cancel_races_with_the_start_the_ends_and_the_hand_over() {
             for outcome in [one, two] {
                 match outcome {
                     Ok(()) => assert_eq!(status, RunStatus::Cancelled),
-                    Err(Error::RunEnded { status: was, .. }) => {
+                    Err(Error::NotCancellable { status: was, .. }) => {
                         assert_eq!((was, status), (RunStatus::Succeeded, RunStatus::Succeeded));
                     }
                     Err(error) => panic!("{error}"),
@@ -145,7 +145,7 @@ async fn a_cancel_races_with_a_reopening() {
             let status = over(&run).await;
             match cancelled {
                 Ok(()) => assert_eq!(status, RunStatus::Cancelled),
-                Err(Error::RunEnded { .. } | Error::Reopened { .. }) => {
+                Err(Error::NotCancellable { .. } | Error::Reopened { .. }) => {
                     assert_eq!(status, RunStatus::Succeeded);
                 }
                 Err(error) => panic!("{error}"),

@@ -713,7 +713,7 @@ async fn in_a_busy_normal_life_it_finds_nothing() {
                 let first = chain.await.unwrap();
                 run.cancel().await.unwrap();
                 match first.chained()[0].cancel().await {
-                    Ok(()) | Err(Error::RunEnded { .. }) => {}
+                    Ok(()) | Err(Error::NotCancellable { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
