@@ -202,6 +202,20 @@ pub enum Error {
         remedy: &'static str,
     },
 
+    /// A backoff whose longest wait is shorter than its first.
+    #[error(
+        "the backoff of `{job_type}` begins with a wait of {base:?}, and its longest wait is {max:?}: give the shorter \
+         one first"
+    )]
+    BackoffInverted {
+        /// The job type's name.
+        job_type: &'static str,
+        /// The first wait.
+        base: std::time::Duration,
+        /// The longest wait.
+        max: std::time::Duration,
+    },
+
     /// A jitter is not a share from 0 to 1.
     #[error("the jitter of `{job_type}` is {given}: use a share from 0 to 1")]
     JitterOutOfRange {
@@ -331,7 +345,7 @@ pub enum Error {
     #[error("batch {batch} is {state}: jobs can be added only while it is open; begin another one")]
     BatchClosed {
         /// The batch's id.
-        batch: i64,
+        batch: crate::BatchId,
         /// `sealed` or `finished`.
         state: &'static str,
     },
@@ -343,7 +357,7 @@ pub enum Error {
     )]
     NoBatch {
         /// The batch's id.
-        batch: i64,
+        batch: crate::BatchId,
     },
 
     /// The database has no job with this id.
@@ -353,7 +367,7 @@ pub enum Error {
     )]
     NoJob {
         /// The job's id.
-        id: i64,
+        id: crate::JobId,
     },
 
     /// The job is a step of a run, and cannot be retried or deleted alone.
@@ -363,7 +377,7 @@ pub enum Error {
     )]
     JobOfRun {
         /// The job's id.
-        id: i64,
+        id: crate::JobId,
     },
 
     /// Another transaction held a row that the call needs.
@@ -387,18 +401,18 @@ pub enum Error {
     )]
     KeyTaken {
         /// The job's id.
-        id: i64,
+        id: crate::JobId,
         /// The key.
         key: String,
         /// The live job that has the key.
-        by: i64,
+        by: crate::JobId,
     },
 
     /// The job's status does not allow this operation.
     #[error("job {id} is {status}: only a {needed} job can be {asked}")]
     WrongStatus {
         /// The job's id.
-        id: i64,
+        id: crate::JobId,
         /// The job's status.
         status: crate::JobStatus,
         /// The statuses that allow the operation.

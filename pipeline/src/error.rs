@@ -59,7 +59,7 @@ pub enum Error {
         /// The key.
         key: String,
         /// The run that has the key.
-        run: i64,
+        run: crate::RunId,
     },
 
     /// A text of a run is longer than its limit.
@@ -182,13 +182,13 @@ pub enum Error {
         "there is no run {0} in this database: it never existed, or it was deleted; a run that a transaction starts \
          becomes visible when the transaction commits"
     )]
-    NoRun(i64),
+    NoRun(crate::RunId),
 
     /// The run has no step with this key.
     #[error("run {run} of `{pipeline}` has no step `{step}`: it has {}", known_steps(.known, *.more))]
     NoStep {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
         /// The pipeline's name.
         pipeline: String,
         /// The given key, shortened.
@@ -203,7 +203,7 @@ pub enum Error {
     #[error("run {run} is {status} and has no output yet: wait for its end first")]
     NotEnded {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
         /// The run's status.
         status: RunStatus,
     },
@@ -212,7 +212,7 @@ pub enum Error {
     #[error("step `{step}` of run {run} is {status}: it has no output; {}", for_output(*.status))]
     NoOutput {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
         /// The step's key.
         step: String,
         /// The step's status.
@@ -226,7 +226,7 @@ pub enum Error {
     )]
     Undecodable {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
         /// The step's key.
         step: String,
         /// The path of the value in the output.
@@ -239,7 +239,7 @@ pub enum Error {
     #[error("run {run} is {status} and cannot be cancelled: only a run that has not ended can be")]
     NotCancellable {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
         /// The run's status.
         status: RunStatus,
     },
@@ -248,7 +248,7 @@ pub enum Error {
     #[error("run {run} is {status} and cannot be reopened: {}", instead_of_reopening(*.status))]
     NotReopenable {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
         /// The run's status.
         status: RunStatus,
     },
@@ -260,7 +260,7 @@ pub enum Error {
     )]
     Reopened {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
     },
 
     /// Another transaction held a run that the call needs.
@@ -270,7 +270,7 @@ pub enum Error {
     )]
     Busy {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
         /// The change that was asked for: `cancelled`.
         asked: &'static str,
         /// How long the call has tried.
@@ -284,7 +284,7 @@ pub enum Error {
     )]
     NotIgnored {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
         /// The step's key.
         step: String,
         /// The step's status.
@@ -301,7 +301,7 @@ pub enum Error {
     )]
     OnlyIgnored {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
         /// The keys of the failed steps.
         steps: Vec<String>,
     },
@@ -314,7 +314,7 @@ pub enum Error {
     )]
     UnknownJobs {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
         /// The job types, with their versions where workers know only others.
         job_types: Vec<String>,
     },
@@ -355,7 +355,7 @@ pub enum Error {
     )]
     Timeout {
         /// The run's id.
-        run: i64,
+        run: crate::RunId,
         /// How long the call has waited.
         limit: std::time::Duration,
         /// The run's status, if the database returned it in time.

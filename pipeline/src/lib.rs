@@ -9,6 +9,7 @@ mod coordinator;
 pub mod declare;
 mod error;
 pub mod graph;
+mod ids;
 mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -16,9 +17,8 @@ mod worker;
 
 pub use chrono;
 pub use client::{
-    Attempt, BadCursor, Chain, Client, Cursor, Event, EventStatus, Health, History, IntoRun,
-    IntoStage, NewRun, NodeKind, Page, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start,
-    StepState, Wait, Why,
+    Attempt, Chain, Client, Event, EventStatus, Health, History, IntoRun, IntoStage, NewRun,
+    NodeKind, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start, StepState, Wait, Why,
 };
 pub use declare::{
     Branch, Continue, Define, Failure, Halt, Ignore, IgnoredStep, Named, OptionalStep, Pipeline,
@@ -26,7 +26,8 @@ pub use declare::{
 };
 pub use error::{Error, Result};
 pub use graph::{Graph, Invalid, Problem};
-pub use jobs::{self, UnknownWord};
+pub use ids::RunId;
+pub use jobs::{self, BadCursor, BatchId, Cursor, JobId, Page, UnknownVariant};
 pub use pipeline_derive::{Branch, Pipeline};
 pub use schemars;
 pub use sqlx;

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::extension::{is_owned, limits};
-use jobs::{Envelope, Jobs, JobsBackend, Performer};
+use jobs::extension::{Layer, PerformService, is_owned, limits};
+use jobs::{Envelope, FailedAttempt, Jobs, JobsBackend, Performer};
 use sqlx::PgPool;
 
-use crate::Result;
 use crate::coordinator::{Coordinator, EVERY, Errands, InputLimits, Reconciler};
+use crate::{Result, RunId};
 
 /// A process that runs jobs and the steps of runs, and moves runs on; run as many as you like.
 ///
@@ -77,14 +77,30 @@ impl Worker {
         self.with(|jobs| jobs.data(value))
     }
 
+    /// Wraps each attempt in a tower layer: see [`jobs::Worker::layer`].
+    pub fn layer<L>(self, layer: L) -> Self
+    where
+        L: Layer<Performer, Service: PerformService> + Send + Sync + 'static,
+    {
+        self.with(|jobs| jobs.layer(layer))
+    }
+
+    /// Sets a handler that is called after each failed attempt: see [`jobs::Worker::on_error`].
+    pub fn on_error<F>(self, handler: impl Fn(FailedAttempt) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.with(|jobs| jobs.on_error(handler))
+    }
+
     same! {
         /// Serves a queue with this many slots: so many of its jobs run here at a time. `media.*`
         /// stands for all queues whose names begin so, which share the slots. A queue belongs to the
         /// most specific pattern: after `.queue("media.hd", 2)`, `media.*` no longer takes its jobs.
         queue(pattern: impl Into<String>, slots: u32);
-        /// Takes only jobs of this type, or of types whose names begin so (`billing.*`). Said several
-        /// times, takes any of them.
-        only(pattern: impl Into<String>);
+        /// Restricts the worker to jobs of this type, or of all types whose names begin with the same characters
+        /// (`billing.*`). Several calls allow the types of each of them.
+        job_types(pattern: impl Into<String>);
         /// The name it is listed under. By default the host's name and the process's number.
         name(name: impl Into<String>);
         /// Keeps jobs that have succeeded; by default they are deleted with their end. What steps
@@ -96,8 +112,8 @@ impl Worker {
         /// How often to look for work that no notification told of (every second by default); from 10 ms
         /// to 10 s, because signs of life are given with it.
         poll(poll: Duration);
-        /// After how long a job whose type no live worker knows has failed (10 minutes by default).
-        unknown_after(wait: Duration);
+        /// Sets after how long a job fails whose type no live worker knows (10 minutes by default).
+        unknown_job_timeout(timeout: Duration);
         /// The most ends in one transaction (5,000 by default).
         #[cfg(feature = "testing")]
         #[doc(hidden)]
@@ -172,7 +188,7 @@ impl Worker {
     pub fn into_jobs(self) -> jobs::Worker {
         let every = self
             .reconcile_every
-            .clamp(Duration::from_millis(1), limits::LONGEST);
+            .clamp(Duration::from_millis(1), limits::MAX_DURATION);
         let coordinator = Arc::new(Coordinator {
             limits: self.input_limits,
             tell: crate::client::local_waiters::ended,
@@ -187,7 +203,7 @@ impl Worker {
 /// Adds to a job's [`Context`](jobs::Context) what a step knows of its run, and how a step ends its run.
 pub trait StepContext {
     /// Returns the run that this job is a step of; `None` for a job that is not a step.
-    fn run(&self) -> Option<i64>;
+    fn run(&self) -> Option<RunId>;
 
     /// Returns the key of the step; `None` for a job that is not a step.
     fn step(&self) -> Option<&str>;
@@ -206,8 +222,8 @@ pub trait StepContext {
 macro_rules! step_context {
     ($($type:ty)*) => {
         $(impl StepContext for $type {
-            fn run(&self) -> Option<i64> {
-                step(self.id())
+            fn run(&self) -> Option<RunId> {
+                step(self.id().get())
             }
 
             fn step(&self) -> Option<&str> {
@@ -227,6 +243,6 @@ macro_rules! step_context {
 
 step_context!(jobs::Context Envelope);
 
-fn step(job: i64) -> Option<i64> {
-    is_owned(job).then(|| crate::coordinator::run_of(job))
+fn step(job: i64) -> Option<RunId> {
+    is_owned(job).then(|| crate::coordinator::run_of(job).into())
 }

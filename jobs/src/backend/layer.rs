@@ -105,7 +105,7 @@ where
         }
         if let Some(error) = &self.broken {
             tracing::error!(
-                job.id = envelope.id(),
+                job.id = envelope.id().get(),
                 error,
                 "tower layer failed; the worker snoozes its jobs"
             );
@@ -137,7 +137,7 @@ fn span(hooks: &Hooks, envelope: &Envelope) -> Span {
     let span = || {
         tracing::info_span!(
             "job",
-            job.id = envelope.id(),
+            job.id = envelope.id().get(),
             job.type = envelope.job_type(),
             queue = envelope.queue(),
             attempt = envelope.attempt(),

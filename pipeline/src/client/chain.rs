@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use super::new_run::{History, IntoRun, NewRun};
 use super::start::{Target, chained};
 use super::{Client, Run};
-use crate::{Invalid, Result};
+use crate::{Invalid, Result, RunId};
 
 /// Runs of a chain that start together.
 #[derive(Debug, Clone)]
@@ -124,7 +124,7 @@ impl<'a> IntoFuture for Chain<'a> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let stages = chained(&self.client, self.target, &self.after, self.stages).await?;
-            let run = |(id, fresh)| Run::new(self.client.clone(), id, fresh);
+            let run = |(id, fresh): (i64, bool)| Run::new(self.client.clone(), id, fresh);
             Ok(stages
                 .into_iter()
                 .map(|stage| stage.into_iter().map(run).collect())
@@ -165,7 +165,7 @@ impl Client {
 
     /// Chains runs to runs that are there, whether they have ended or not:
     /// `client.after([a.id(), b.id()], c)` starts `c` when both have succeeded.
-    pub fn after(&self, runs: impl IntoIterator<Item = i64>, stage: impl IntoStage) -> Chain<'_> {
+    pub fn after(&self, runs: impl IntoIterator<Item = RunId>, stage: impl IntoStage) -> Chain<'_> {
         Chain {
             client: self.clone(),
             target: Target::Pool(self.pool()),
@@ -178,7 +178,7 @@ impl Client {
     pub fn after_in<'a>(
         &self,
         tx: &'a mut PgConnection,
-        runs: impl IntoIterator<Item = i64>,
+        runs: impl IntoIterator<Item = RunId>,
         stage: impl IntoStage,
     ) -> Chain<'a> {
         Chain {
@@ -190,8 +190,8 @@ impl Client {
     }
 }
 
-fn distinct(runs: impl IntoIterator<Item = i64>) -> Vec<i64> {
-    let mut runs: Vec<i64> = runs.into_iter().collect();
+fn distinct(runs: impl IntoIterator<Item = RunId>) -> Vec<i64> {
+    let mut runs: Vec<i64> = runs.into_iter().map(RunId::get).collect();
     runs.sort_unstable();
     runs.dedup();
     runs

@@ -23,7 +23,7 @@ pub struct Event {
     pub attempt: Option<u16>,
 }
 
-jobs::words! {
+jobs::text_enum! {
     /// Where a run or a step stood when something happened to it; and two words of a run besides.
     EventStatus, "status in an event";
     /// The run waits for those before it in its chain.
@@ -71,7 +71,7 @@ impl<O> Run<O> {
     /// [`Error::NoRun`]; when the database cannot be asked.
     pub async fn events_after(&self, no: u32) -> Result<Vec<Event>> {
         let no = i32::try_from(no).unwrap_or(i32::MAX);
-        let rows = sqlx::query_file!("src/sql/run_events.sql", self.id(), no)
+        let rows = sqlx::query_file!("src/sql/run_events.sql", self.id().get(), no)
             .fetch_all(self.client().pool())
             .await?;
         if rows.is_empty() {

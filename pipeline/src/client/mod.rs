@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use sqlx::{PgConnection, PgPool};
 
-use crate::Result;
+use crate::{Result, RunId};
 
 pub use attempts::Attempt;
 pub use chain::{Chain, IntoStage, Stage};
@@ -35,7 +35,7 @@ pub use control::Reopen;
 pub use events::{Event, EventStatus};
 use grouped::Starts;
 pub use health::Health;
-pub use list::{BadCursor, Cursor, Page, RunFilter};
+pub use list::RunFilter;
 pub use new_run::{History, IntoRun, NewRun};
 use remembered::Remembered;
 pub use run::Run;
@@ -155,7 +155,7 @@ impl Client {
 
     /// The run of this id, of which nothing is asked yet: whether it is there, the first question to
     /// it says. What it returns can be said with [`Run::returning`].
-    pub fn run(&self, id: i64) -> Run {
+    pub fn run(&self, id: RunId) -> Run {
         Run::new(self.clone(), id, false)
     }
 
@@ -172,7 +172,7 @@ impl Client {
         )
         .fetch_optional(self.pool())
         .await?;
-        Ok(id.map(|id| self.run(id)))
+        Ok(id.map(|id| self.run(id.into())))
     }
 }
 

@@ -7,7 +7,7 @@ use sqlx::PgExecutor;
 
 use super::Client;
 use super::start::Returns;
-use crate::Error;
+use crate::{Error, RunId};
 
 /// So many steps are named to somebody who asked for one that is not there.
 const SHOWN: i32 = 20;
@@ -30,17 +30,17 @@ const SHOWN: i32 = 20;
 /// ```
 pub struct Run<O = ()> {
     client: Client,
-    id: i64,
+    id: RunId,
     fresh: bool,
-    chained: Vec<i64>,
+    chained: Vec<RunId>,
     returns: Returns<O>,
 }
 
 impl<O> Run<O> {
-    pub(crate) fn new(client: Client, id: i64, fresh: bool) -> Self {
+    pub(crate) fn new(client: Client, id: impl Into<RunId>, fresh: bool) -> Self {
         Self {
             client,
-            id,
+            id: id.into(),
             fresh,
             chained: Vec::new(),
             returns: PhantomData,
@@ -48,19 +48,19 @@ impl<O> Run<O> {
     }
 
     /// Its id.
-    pub fn id(&self) -> i64 {
+    pub fn id(&self) -> RunId {
         self.id
     }
 
     /// Whether this start made it; `false` where its key led to a run that was there, and where it
     /// was [looked up](Client::run).
-    pub fn is_fresh(&self) -> bool {
+    pub fn is_new(&self) -> bool {
         self.fresh
     }
 
     /// The runs that were chained to it when it was started, in the order they were named.
     pub fn chained(&self) -> Vec<Run> {
-        let run = |id: &i64| Run::new(self.client.clone(), *id, self.fresh);
+        let run = |id: &RunId| Run::new(self.client.clone(), *id, self.fresh);
         self.chained.iter().map(run).collect()
     }
 
@@ -71,7 +71,7 @@ impl<O> Run<O> {
         Run::new(self.client.clone(), self.id, self.fresh).with_chained(self.chained.clone())
     }
 
-    pub(crate) fn with_chained(mut self, chained: Vec<i64>) -> Self {
+    pub(crate) fn with_chained(mut self, chained: Vec<RunId>) -> Self {
         self.chained = chained;
         self
     }
@@ -82,7 +82,7 @@ impl<O> Run<O> {
 
     /// What to say of a step that the run has not.
     pub(super) async fn no_step(&self, executor: impl PgExecutor<'_>, step: &str) -> Error {
-        let found = sqlx::query_file!("src/sql/run_keys.sql", self.id, SHOWN)
+        let found = sqlx::query_file!("src/sql/run_keys.sql", self.id.get(), SHOWN)
             .fetch_optional(executor)
             .await;
         let found = match found {

@@ -229,7 +229,7 @@ async fn insert(
             .fetch_optional(&mut *connection)
             .await?
     {
-        return Err(Error::NoRun(missing));
+        return Err(Error::NoRun(missing.into()));
     }
     let mut found = vec![(0, None); ids.len()];
     for group in &plan.first {
@@ -276,7 +276,7 @@ async fn find_chained(
             .await?
             .flatten();
         let there = there.filter(|there| there.len() == rest.len());
-        let there = there.ok_or(Error::NoRun(run))?;
+        let there = there.ok_or(Error::NoRun(run.into()))?;
         for (at, run) in rest.iter_mut().zip(there) {
             *at = (run, Some(true));
         }
@@ -460,7 +460,7 @@ pub(super) async fn copy<O>(run: &Run<O>) -> Result<Run<O>> {
             if ids.is_empty() {
                 ids = client.remembered().take_ids(&mut connection, 1).await?;
             }
-            sqlx::query_file!("src/sql/rerun.sql", run.id(), ids[0], nonce)
+            sqlx::query_file!("src/sql/rerun.sql", run.id().get(), ids[0], nonce)
                 .fetch_optional(&mut *connection)
                 .await
         };
@@ -480,7 +480,7 @@ pub(super) async fn copy<O>(run: &Run<O>) -> Result<Run<O>> {
                 if resent == MAX_RESENDS {
                     return Err(error.into());
                 }
-                tracing::debug!(%error, run.id = run.id(), "rerun failed; sending it again");
+                tracing::debug!(%error, run.id = run.id().get(), "rerun failed; sending it again");
                 resent += 1;
                 tokio::time::sleep(Duration::from_millis(50 << resent)).await;
             }

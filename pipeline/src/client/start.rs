@@ -93,7 +93,7 @@ impl<'a, O: Send + 'a> IntoFuture for Start<'a, O> {
                 .into_iter();
             let first = stages.next().and_then(|mut stage| stage.pop());
             let (id, fresh) = first.ok_or(sqlx::Error::RowNotFound)?;
-            let chained = stages.flatten().map(|(id, _)| id).collect();
+            let chained = stages.flatten().map(|(id, _)| id.into()).collect();
             Ok(Run::new(self.client, id, fresh).with_chained(chained))
         })
     }
@@ -146,7 +146,7 @@ pub(crate) async fn chained(
     if plan.count == 0 {
         return Ok(stages.iter().map(|_| Vec::new()).collect());
     }
-    client.look_for(plan.wanted());
+    client.warn_unroutable(plan.demands());
     let is_groupable = matches!(target, Target::Pool(_)) && grouped::is_groupable(&plan);
     let sender = is_groupable.then(|| grouped::try_send(client)).flatten();
     if is_groupable && sender.is_none() {
@@ -173,7 +173,7 @@ pub(crate) async fn chained(
                     return Err(Error::KeyConflict {
                         pipeline: run.pipeline.name().to_owned(),
                         key: run.key.clone().unwrap_or_default(),
-                        run: id,
+                        run: id.into(),
                     });
                 }
                 (id, found) => ids.push((id, found.is_none())),

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::output::Returned;
 use super::{Client, Run};
-use crate::{Error, Result, RunStatus};
+use crate::{Error, Result, RunId, RunStatus};
 
 /// How long somebody who waits no longer asks how the run stands.
 const GLANCE: Duration = Duration::from_secs(2);
@@ -17,7 +17,7 @@ const GLANCE: Duration = Duration::from_secs(2);
 #[must_use = "it waits when this is awaited"]
 pub struct Wait {
     client: Client,
-    run: i64,
+    run: RunId,
     limit: Option<Duration>,
 }
 
@@ -69,7 +69,9 @@ impl Wait {
         let shared = &self.client.shared;
         loop {
             let database = shared.remembered.database();
-            let mut place = shared.waiters.join(self.client.pool(), database, self.run);
+            let mut place = shared
+                .waiters
+                .join(self.client.pool(), database, self.run.get());
             match place.told().await {
                 Ok(told) => {
                     let status = told.status.ok_or(Error::NoRun(self.run))?;

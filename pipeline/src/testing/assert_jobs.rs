@@ -19,8 +19,8 @@ impl Harness {
     /// # Errors
     ///
     /// [`jobs::Error::NoJob`] if the job does not exist; an error of the database.
-    pub async fn assert_job(&self, id: i64) -> Result<JobAssert> {
-        let mut found = self.find_jobs(Some(id), None).await?;
+    pub async fn assert_job(&self, id: jobs::JobId) -> Result<JobAssert> {
+        let mut found = self.find_jobs(Some(id.get()), None).await?;
         match found.pop() {
             Some(job) => Ok(JobAssert { job }),
             None => Err(jobs::Error::NoJob { id }.into()),
@@ -325,7 +325,7 @@ impl JobAssert {
     /// Checks that the job belongs to a batch.
     #[track_caller]
     pub fn in_batch(self, wanted: &Batch) -> Self {
-        if self.job.batch != Some(wanted.id()) {
+        if self.job.batch != Some(wanted.id().get()) {
             self.fail(format_args!(
                 "is not in batch {}, and should be",
                 wanted.id()

@@ -134,7 +134,7 @@ impl Probe for Holds {
             if is_free(&holds.borrow_and_update()) {
                 return;
             }
-            let _waiting = WaitingJob::new(&self.waiting, attempt.id());
+            let _waiting = WaitingJob::new(&self.waiting, attempt.id().get());
             // The sender lives as long as `self`.
             let _ = holds.wait_for(is_free).await;
         })

@@ -54,13 +54,13 @@ impl fmt::Display for Idle {
 #[non_exhaustive]
 pub struct Waiting {
     /// The job's id.
-    pub job: i64,
+    pub job: jobs::JobId,
     /// The name of the job's type.
     pub job_type: String,
     /// The job's queue.
     pub queue: String,
     /// The run of which the job is a step.
-    pub run: Option<i64>,
+    pub run: Option<crate::RunId>,
     /// The key of that step.
     pub step: Option<String>,
     /// How many attempts have begun.
@@ -144,7 +144,7 @@ impl Harness {
     async fn run(&self, call: Call) -> Result<Idle> {
         self.check_keys().await?;
         let worker = self.worker().into_jobs();
-        let known = worker.kinds();
+        let known = worker.registered_types();
         // Dropped with this future, which stops the worker, too.
         let (stop, stopped) = oneshot::channel::<()>();
         let mut worker = tokio::spawn(worker.run_until(async {
@@ -212,10 +212,10 @@ impl Harness {
             .await?;
         let count = |count: i16| u16::try_from(count).unwrap_or(0);
         let waiting = rows.into_iter().map(|row| Waiting {
-            job: row.id,
+            job: row.id.into(),
             job_type: row.job_type,
             queue: row.queue,
-            run: row.run,
+            run: row.run.map(crate::RunId::from),
             step: row.step,
             attempt: count(row.attempt),
             max_attempts: count(row.max_attempts),

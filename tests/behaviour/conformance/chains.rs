@@ -36,9 +36,15 @@ async fn a_chain_can_be_followed_up_and_down() {
             .into_iter()
             .enumerate()
         {
-            let id = |at: Option<usize>| at.map(|at| ids[at]).into_iter().collect::<Vec<i64>>();
-            assert_eq!(it.ask::<_, Vec<i64>>(&runs[at], ups).await, id(up));
-            assert_eq!(it.ask::<_, Vec<i64>>(&runs[at], downs).await, id(down));
+            let id = |at: Option<usize>| at.map(|at| ids[at]).into_iter().collect::<Vec<_>>();
+            assert_eq!(
+                it.ask::<_, Vec<pipeline::RunId>>(&runs[at], ups).await,
+                id(up)
+            );
+            assert_eq!(
+                it.ask::<_, Vec<pipeline::RunId>>(&runs[at], downs).await,
+                id(down)
+            );
         }
     })
     .await;

@@ -60,12 +60,12 @@ async fn old_runs_that_have_ended_go_and_others_stay() {
                 "select count(*) from pipeline.chains where $1 in (upstream, downstream)",
                 attempts,
             ] {
-                assert_eq!(rows(of, run).await, 0, "{of}");
+                assert_eq!(rows(of, run.get()).await, 0, "{of}");
             }
         }
         for run in [&cancelling, &running, &recent] {
             let of = "select count(*) from pipeline.steps where run = $1";
-            assert_eq!(rows(of, Run::id(run)).await, 2);
+            assert_eq!(rows(of, Run::id(run).get()).await, 2);
         }
     })
     .await;
@@ -85,7 +85,7 @@ async fn what_jobs_of_your_own_went_through_stays_when_runs_go() {
         it.fail(&run, "a").await;
         let own = jobs::Client::new(db.pool().clone());
         let job = own.enqueue(act("own")).await.unwrap().id;
-        assert_eq!(job >> 18, run.id(), "it lies among them");
+        assert_eq!(job.get() >> 18, run.id().get(), "it lies among them");
         let failed = "insert into pipeline.attempts (job, attempt, token, outcome, error_class,
                                                      error_message, ended_at)
                       values ($1, 1, 1, 'retried', 'Told', 'told to', pipeline.now())";
@@ -93,7 +93,7 @@ async fn what_jobs_of_your_own_went_through_stays_when_runs_go() {
         failed.await.unwrap();
         db.move_clock(40 * DAY).await;
         assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 1);
-        assert_eq!(own.attempts(job).await.unwrap().len(), 1);
+        assert_eq!(own.job(job).attempts().await.unwrap().len(), 1);
     })
     .await;
 }

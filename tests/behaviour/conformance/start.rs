@@ -334,7 +334,7 @@ async fn whole_runs_from_start_to_end() {
             }
         });
         let video = it.client.start(video).await.unwrap();
-        assert!(video.is_fresh() && video.chained().is_empty());
+        assert!(video.is_new() && video.chained().is_empty());
         let collected = it.client.start(collected).await.unwrap();
         let roots = it.client.start(roots).await.unwrap();
         for (run, count) in [(&video, 5), (&collected, 4), (&roots, 5)] {

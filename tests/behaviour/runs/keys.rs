@@ -17,16 +17,16 @@ async fn a_key_leads_to_one_run() {
     with_database(async |db| {
         let client = client(db);
         let first = client.start(says("video", "x")).key("k").await.unwrap();
-        assert!(first.is_fresh());
+        assert!(first.is_new());
         let again = client.start(says("video", "x")).key("k").await.unwrap();
-        assert_eq!((again.id(), again.is_fresh()), (first.id(), false));
+        assert_eq!((again.id(), again.is_new()), (first.id(), false));
         // Of this pipeline: another has its own.
         let other = client.start(says("audio", "x")).key("k").await.unwrap();
-        assert!(other.is_fresh() && other.id() != first.id());
+        assert!(other.is_new() && other.id() != first.id());
         // It can be found by it.
         let found = async |pipeline: &str, key: &str| {
             let found = client.run_by_key(pipeline, key).await.unwrap();
-            found.map(|run| (run.id(), run.is_fresh()))
+            found.map(|run| (run.id(), run.is_new()))
         };
         assert_eq!(found("video", "k").await, Some((first.id(), false)));
         assert_eq!(found("audio", "k").await, Some((other.id(), false)));
@@ -35,7 +35,7 @@ async fn a_key_leads_to_one_run() {
         // Whatever became of the run.
         first.cancel().await.unwrap();
         let again = client.start(says("video", "x")).key("k").await.unwrap();
-        assert_eq!((again.id(), again.is_fresh()), (first.id(), false));
+        assert_eq!((again.id(), again.is_new()), (first.id(), false));
 
         let error = client.start(says("video", "y")).key("k").await.unwrap_err();
         assert_eq!(
@@ -84,7 +84,7 @@ async fn the_order_of_a_params_fields_does_not_matter() {
         let other = Pipeline::configure("f", |p| p.step("s", OtherWay { b: 2, a: 1 })).unwrap();
         let one = client.start(one).key("k").await.unwrap();
         let other = client.start(other).key("k").await.unwrap();
-        assert_eq!((one.id(), other.is_fresh()), (other.id(), false));
+        assert_eq!((one.id(), other.is_new()), (other.id(), false));
     })
     .await;
 }
@@ -97,7 +97,7 @@ async fn in_one_call_a_key_leads_to_one_run_too() {
         let runs = [new("x", "b"), new("x", "a"), new("x", "b")];
         let runs = client.start_many(runs).await.unwrap();
         assert_eq!(runs[0].id(), runs[2].id());
-        let fresh: Vec<bool> = runs.iter().map(Run::is_fresh).collect();
+        let fresh: Vec<bool> = runs.iter().map(Run::is_new).collect();
         assert_eq!(fresh, [true, true, false]);
         // All of them or none.
         let error = client
@@ -158,7 +158,7 @@ async fn many_at_once_with_one_key_start_one_run() {
         let mut fresh = 0;
         for start in starts {
             let runs = start.await.unwrap();
-            fresh += runs.iter().filter(|run| run.is_fresh()).count();
+            fresh += runs.iter().filter(|run| run.is_new()).count();
         }
         assert_eq!((fresh, count(&client).await), (2, 2));
     })
@@ -200,7 +200,7 @@ async fn a_key_in_an_open_transaction_is_waited_for() {
                 tx.commit().await.unwrap();
             }
             let second = second.await.unwrap();
-            assert_eq!(second.is_fresh(), rolls_back);
+            assert_eq!(second.is_new(), rolls_back);
             assert_eq!(second.id() != first.id(), rolls_back);
         }
     })
@@ -219,7 +219,7 @@ async fn a_key_stands_for_this_chain_and_no_other() {
         let late = other.after([run.id()], one("late")).await.unwrap();
         assert!(late[0][0].id() < run.id());
         let again = start().then(one("two")).await.unwrap();
-        let ids = |run: &pipeline::Run<String>| -> Vec<i64> {
+        let ids = |run: &pipeline::Run<String>| -> Vec<pipeline::RunId> {
             run.chained().iter().map(pipeline::Run::id).collect()
         };
         assert_eq!((again.id(), ids(&again)), (run.id(), ids(&run)));
@@ -255,14 +255,14 @@ async fn a_key_stands_for_this_chain_and_no_other() {
             "runs of `six` and `seven` start a chain together, and only that of `six` has a key, `k`: \
              give a key to each of them, or to none"
         );
-        let runs = client.runs(&RunFilter::new()).await.unwrap().runs;
+        let runs = client.runs(&RunFilter::new()).await.unwrap().items;
         assert_eq!(runs.len(), 4, "{runs:?}");
         // Nothing chained is no chain, and changes nothing about one that is there.
         let nothing = Vec::<Pipeline<String>>::new;
         let alone = client.start(one("eight")).key("k").then(nothing());
         let alone = alone.await.unwrap();
         let again = client.start(one("eight")).key("k").await.unwrap();
-        assert_eq!((again.id(), again.is_fresh()), (alone.id(), false));
+        assert_eq!((again.id(), again.is_new()), (alone.id(), false));
         let mut connection = db.pool().acquire().await.unwrap();
         let error = client.start_in(&mut connection, one("one")).key("k");
         let error = error.then(nothing()).await.unwrap_err();
@@ -276,7 +276,7 @@ async fn a_key_stands_for_this_chain_and_no_other() {
                 .start_all((keyed("six"), keyed("seven")))
                 .then(one("two"))
         };
-        let of_stages = |stages: Vec<Vec<pipeline::Run>>| -> Vec<i64> {
+        let of_stages = |stages: Vec<Vec<pipeline::Run>>| -> Vec<pipeline::RunId> {
             stages.iter().flatten().map(pipeline::Run::id).collect()
         };
         assert_eq!(of_stages(all().await.unwrap()), of_stages(all().await.unwrap()));
@@ -304,14 +304,14 @@ async fn a_key_stands_for_the_whole_chain() {
             first.then((one("two"), one("three"))).then(one("four"))
         };
         let run = start().await.unwrap();
-        let ids = |run: &pipeline::Run<String>| -> Vec<i64> {
+        let ids = |run: &pipeline::Run<String>| -> Vec<pipeline::RunId> {
             run.chained().iter().map(pipeline::Run::id).collect()
         };
         it.becomes(&run.chained()[2], "succeeded").await;
         let again = start().await.unwrap();
         assert_eq!(again.id(), run.id());
         assert_eq!(ids(&again), ids(&run));
-        assert!(!again.is_fresh() && run.is_fresh());
+        assert!(!again.is_new() && run.is_new());
         let runs: i64 = sqlx::query_scalar("select count(*) from pipeline.runs")
             .fetch_one(db.pool())
             .await

@@ -20,7 +20,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// Not to be performed in a test.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1h)")]
+#[job(max_attempts = 3, backoff = "fixed(1h)")]
 struct Download {
     video: u64,
 }
@@ -34,7 +34,12 @@ impl Perform for Download {
 }
 
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(queue = "media", attempts = 3, backoff = "fixed(1h)", timeout = "50ms")]
+#[job(
+    queue = "media",
+    max_attempts = 3,
+    backoff = "fixed(1h)",
+    timeout = "50ms"
+)]
 struct Measure;
 
 impl Perform for Measure {
@@ -380,7 +385,7 @@ async fn a_job_that_never_ends_is_named_and_goes_back_into_its_queue() {
         );
         let running = format!("job {job} (`download`) is running in queue `default`");
         assert!(error.contains(&running), "{error}");
-        let job = client.job(job).await.unwrap().unwrap();
+        let job = client.job(job).info().await.unwrap().unwrap();
         assert_eq!((job.status.as_str(), job.attempt), ("ready", 0));
     })
     .await;
@@ -585,7 +590,7 @@ async fn a_database_whose_name_is_not_one_for_tests_is_refused_unless_told() {
 }
 
 /// The endpoint of an application that repeats a failed order.
-async fn repeat(client: &pipeline::Client, run: i64) -> pipeline::Result<()> {
+async fn repeat(client: &pipeline::Client, run: pipeline::RunId) -> pipeline::Result<()> {
     client.run(run).reopen().await
 }
 
@@ -955,7 +960,7 @@ async fn a_hold_of_a_step_that_no_pipeline_has_is_an_error() {
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Job)]
-#[job(queue = "mail", attempts = 1)]
+#[job(queue = "mail", max_attempts = 1)]
 struct Welcome {
     user: u64,
 }
@@ -1007,7 +1012,7 @@ async fn jobs_are_checked_before_and_after_they_run() {
         harness.skip_waits().await.unwrap();
         seven().await.succeeded().attempts(1);
         jobs().await.count(2).enqueued().none();
-        harness.assert_job(4711).await.unwrap_err();
+        harness.assert_job(4711.into()).await.unwrap_err();
 
         let all = AssertUnwindSafe(jobs().await);
         let (_, said) = panic_of(move || drop({ all }.0.only()));
@@ -1054,7 +1059,7 @@ async fn errors_print_their_remedy_and_not_their_fields_when_a_test_returns_them
         let errors: [Error; 4] = [
             run.reopen().await.unwrap_err(),
             run.cancel().await.unwrap_err(),
-            harness.client().run(99).state().await.unwrap_err(),
+            harness.client().run(99.into()).state().await.unwrap_err(),
             harness.client().start(video()).key("").await.unwrap_err(),
         ];
         for error in errors {

@@ -28,7 +28,7 @@ pub(super) async fn rows(db: &Database) -> i64 {
 }
 
 pub(super) async fn count(client: &Client) -> usize {
-    client.runs(&RunFilter::new()).await.unwrap().runs.len()
+    client.runs(&RunFilter::new()).await.unwrap().items.len()
 }
 
 #[tokio::test]
@@ -63,8 +63,8 @@ async fn what_a_lost_transaction_was_to_start_is_started_by_the_next() {
                 }
             }
         }
-        let runs = client.runs(&RunFilter::new().tag("t")).await.unwrap().runs;
-        let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
+        let runs = client.runs(&RunFilter::new().tag("t")).await.unwrap().items;
+        let ids: Vec<_> = runs.iter().map(|run| run.id).collect();
         assert_eq!(ids, [started.unwrap().id()]);
     })
     .await;
@@ -120,7 +120,7 @@ async fn what_is_rolled_back_never_was() {
 
         let it = Running::start(db);
         let run = client.start(says("video", "x")).key("k").await.unwrap();
-        assert!(run.is_fresh());
+        assert!(run.is_new());
         assert_eq!(run.wait().await.unwrap(), RunStatus::Succeeded);
         let mut tx = db.pool().begin().await.unwrap();
         let run = client.start_in(&mut tx, says("audio", "x")).await.unwrap();
@@ -265,7 +265,7 @@ async fn a_start_whose_answer_is_lost_is_not_done_twice() {
             let before = count(&client).await;
             proxy.lose_the_next_answer_to("lost");
             let run = client.start(new).await.unwrap();
-            assert!(proxy.has_lost_it() && run.is_fresh(), "{key:?}");
+            assert!(proxy.has_lost_it() && run.is_new(), "{key:?}");
             assert_eq!(count(&client).await, before + 1);
             let state = client.run(run.id()).state().await.unwrap();
             assert_eq!(state.steps.len(), 1);
@@ -309,7 +309,7 @@ async fn who_starts_what_nobody_knows_is_warned_of_each_type_once() {
             let mut kinds: Vec<String> = warnings
                 .filter_map(|line| {
                     Some(
-                        line.split("job.kind=\"")
+                        line.split("job.type=\"")
                             .nth(1)?
                             .split('"')
                             .next()?
@@ -343,7 +343,7 @@ async fn who_starts_what_nobody_knows_is_warned_of_each_type_once() {
         other.start(pipeline().unwrap()).await.unwrap();
         let in_vain = || {
             let log = Captured::so_far();
-            let of_it = |line: &&str| line.contains("only such as take no steps");
+            let of_it = |line: &&str| line.contains("take no steps of runs");
             log.lines()
                 .filter(of_it)
                 .map(str::to_owned)
@@ -352,7 +352,7 @@ async fn who_starts_what_nobody_knows_is_warned_of_each_type_once() {
         eventually("a warning", async || (!in_vain().is_empty()).then_some(())).await;
         let in_vain = in_vain();
         assert!(
-            in_vain.len() == 1 && in_vain[0].contains("job.kind=\"act\""),
+            in_vain.len() == 1 && in_vain[0].contains("job.type=\"act\""),
             "{in_vain:?}"
         );
         stop.cancel();

@@ -46,6 +46,7 @@ impl Chains {
         let chained = first.chained();
         let ids: Vec<i64> = std::iter::once(first.id())
             .chain(chained.iter().map(Run::id))
+            .map(i64::from)
             .collect();
         self.links.extend(drawn::links(ids.iter().copied(), drawn));
         Ok(ids)
