@@ -42,7 +42,7 @@ async fn main() -> Result<()> {
                 "committed; started again with its key: the same run, {}",
                 again.id() == run.id()
             );
-            assert_eq!((again.id(), again.is_fresh()), (run.id(), false));
+            assert_eq!((again.id(), again.is_new()), (run.id(), false));
 
             assert_eq!(run.wait().await?, RunStatus::Succeeded);
             print!("{}", tree.text(&run.state().await?));

@@ -6,6 +6,7 @@ extern crate self as pipeline;
 
 mod client;
 mod coordinator;
+mod db;
 pub mod declare;
 mod error;
 pub mod graph;
@@ -16,9 +17,9 @@ mod worker;
 
 pub use chrono;
 pub use client::{
-    Attempt, BadCursor, Chain, Client, Cursor, Event, EventStatus, Health, History, IntoRun,
-    IntoStage, NewRun, NodeKind, Page, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start,
-    StepState, Wait, Why,
+    Attempt, BadCursor, Client, Cursor, Event, EventLevel, EventStatus, IntoRun, IntoStage, NewRun,
+    NodeKind, Page, ReconcilerStats, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start,
+    Started, StartedRuns, StepReason, StepState, Wait,
 };
 pub use declare::{
     Branch, Continue, Define, FailedStep, Failure, Halt, Ignore, Ignored, Maybe, Named, Pipeline,

@@ -8,7 +8,7 @@ use jobs::{Envelope, Jobs, JobsBackend, Performer, limits};
 use sqlx::PgPool;
 
 use crate::Result;
-use crate::coordinator::{Coordinator, EVERY, Errands, InputLimits, Reconciler};
+use crate::coordinator::{Coordinator, InputLimits, RECONCILE_INTERVAL, ReconcilerTask, RequestTask};
 
 /// A process that runs jobs and the steps of runs, and moves runs on; run as many as you like.
 ///
@@ -53,8 +53,8 @@ impl Worker {
     /// A worker on the pool's database. It serves no queue yet and knows no job type.
     pub fn new(pool: PgPool) -> Self {
         Self {
-            jobs: jobs::Worker::new(pool).maintenance(Arc::new(Errands)),
-            reconcile_every: EVERY,
+            jobs: jobs::Worker::new(pool).maintenance(Arc::new(RequestTask)),
+            reconcile_every: RECONCILE_INTERVAL,
             input_limits: InputLimits::default(),
         }
     }
@@ -113,7 +113,7 @@ impl Worker {
     }
 
     /// How often to look for steps that somebody's hands have stopped (every 10 seconds by default):
-    /// see [`Health`](crate::Health). Of all workers, one looks at a time.
+    /// see [`ReconcilerStats`](crate::ReconcilerStats). Of all workers, one looks at a time.
     pub fn reconcile_every(mut self, every: Duration) -> Self {
         self.reconcile_every = every;
         self
@@ -174,7 +174,7 @@ impl Worker {
         self.jobs
             .end_hook(coordinator.clone())
             .claim_hook(coordinator)
-            .maintenance(Arc::new(Reconciler { every }))
+            .maintenance(Arc::new(ReconcilerTask { every }))
     }
 }
 
@@ -211,5 +211,5 @@ macro_rules! step_context {
 step_context!(jobs::Context Envelope);
 
 fn step(job: i64) -> Option<i64> {
-    (job % 2 == 0).then(|| crate::coordinator::run_of(job))
+    (job % 2 == 0).then(|| crate::db::ids::run_of(job))
 }

@@ -22,12 +22,14 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod chain;
 mod database;
 mod errand;
 pub mod model;
 mod shared;
 pub mod steps;
 
+pub use chain::chain_of;
 pub use database::{Database, Failure, Keep, try_with_database, with_database};
 pub use errand::{Began, Errand};
 pub use shared::{server, template};

@@ -9,12 +9,12 @@ use super::output::Returned;
 use super::{Client, Run};
 use crate::{Error, Result, RunStatus};
 
-/// How long somebody who waits no longer asks how the run stands.
-const GLANCE: Duration = Duration::from_secs(2);
+/// The maximum time to read the run's status after a timeout.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits for the end of a run when awaited.
 #[derive(Debug, Clone)]
-#[must_use = "it waits when this is awaited"]
+#[must_use = "a wait begins when this is awaited"]
 pub struct Wait {
     client: Client,
     run: i64,
@@ -22,10 +22,14 @@ pub struct Wait {
 }
 
 impl<O> Run<O> {
-    /// Waits until the run has ended, and returns how; at once where it has.
+    /// Waits until the run has ended, and returns its status; returns at once if the run has ended already.
     ///
-    /// All who wait in a process, on one client and its clones, share one connection, which is not one
-    /// of your pool. A database that cannot be reached is waited for. To give up, drop it.
+    /// All waits of a client and its clones share one connection, which is not part of the application's pool. If the
+    /// database cannot be reached, the wait goes on. Drop the future to stop waiting.
+    ///
+    /// A job must not wait for a run whose jobs need the slot that the job holds: if all slots of a queue wait like
+    /// this, nothing runs any more. Return from the job instead, and chain the work that follows: [`Run::then`]. A
+    /// wait of several seconds inside a job that holds the last free slot is logged as a warning.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -40,8 +44,8 @@ impl<O> Run<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`], also where the transaction that starts it is not committed yet;
-    /// [`Error::Timeout`]; when the database refuses.
+    /// [`Error::NoRun`] if the run does not exist, also while the transaction that starts it is open;
+    /// [`Error::Timeout`] after a [`timeout`](Wait::timeout).
     pub fn wait(&self) -> Wait {
         Wait {
             client: self.client().clone(),
@@ -58,8 +62,8 @@ pub(super) struct Ended {
 }
 
 impl Wait {
-    /// Waits no longer than this: then it is [`Error::Timeout`], which says where the run stands if the
-    /// database says so at once.
+    /// Sets the maximum time to wait. After it the wait returns [`Error::Timeout`], with the run's status if the
+    /// database answers in time.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
@@ -76,7 +80,7 @@ impl Wait {
                     let returned = told.returned;
                     return Ok(Ended { status, returned });
                 }
-                // Nobody listens any more. If that is because the database refuses, it says so here.
+                // The listener has ended. If the database refuses connections, this query returns its error.
                 Err(_) => {
                     let status = self.client.status(self.run).await?;
                     if status.is_ended() {
@@ -91,7 +95,7 @@ impl Wait {
     async fn ended_in_time(&self, limit: Duration) -> Result<RunStatus> {
         match tokio::time::timeout(limit, self.ended()).await {
             Ok(ended) => Ok(ended?.status),
-            Err(_) => match tokio::time::timeout(GLANCE, self.client.status(self.run)).await {
+            Err(_) => match tokio::time::timeout(STATUS_TIMEOUT, self.client.status(self.run)).await {
                 Ok(Ok(status)) if status.is_ended() => Ok(status),
                 Ok(Err(error @ Error::NoRun(_))) => Err(error),
                 status => Err(Error::Timeout {

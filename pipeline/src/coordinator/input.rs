@@ -2,6 +2,8 @@
 
 use jobs::seams::{Claimed, Given, Input, OfRun};
 
+use crate::db::ids::run_of;
+use crate::db::shape::arrange;
 use crate::declare::Failure;
 use crate::graph::spec::Shape;
 
@@ -50,7 +52,7 @@ pub(super) fn lost(job: &mut Claimed) {
         format!(
             "job {} is a step of run {}, which somebody has deleted: start a new run",
             job.id,
-            super::run_of(job.id)
+            run_of(job.id)
         ),
     );
 }
@@ -61,7 +63,7 @@ impl Row {
         job.args = self.params.take().unwrap_or_else(|| "null".to_owned());
         job.options = self.options.take();
         job.of_run = self.key.take().map(|step| OfRun {
-            run: super::run_of(job.id),
+            run: run_of(job.id),
             round: self
                 .round
                 .and_then(|round| u32::try_from(round).ok())
@@ -105,7 +107,7 @@ impl Row {
         };
         let mut elements = self.elements().into_iter();
         match shape {
-            Some(shape) => Input::Given(shaped(&shape, &mut elements)),
+            Some(shape) => Input::Given(arrange(&shape, &mut elements)),
             None if elements.len() == 0 => Input::None,
             None if elements.len() == 1 => elements.next().map_or(Input::None, Input::Given),
             None => Input::Given(Given::Many(elements.collect())),
@@ -152,22 +154,5 @@ fn element(takes: &str, output: Option<String>, failure: Option<Failure>) -> Giv
         ("maybe", _, Some(output)) => Given::Present(output),
         (_, _, Some(output)) => Given::Value(output),
         (_, _, None) => Given::Absent,
-    }
-}
-
-/// Arranges the elements in the shape that the step's input type expects.
-pub(crate) fn shaped(shape: &Shape, elements: &mut impl Iterator<Item = Given>) -> Given {
-    match shape {
-        Shape::One => elements.next().unwrap_or(Given::Absent),
-        Shape::Maybe => match elements.next() {
-            Some(Given::Value(json)) => Given::Present(json),
-            other => other.unwrap_or(Given::Absent),
-        },
-        Shape::List(count) => Given::Many(elements.take(*count as usize).collect()),
-        // serde represents `()` as null.
-        Shape::Tuple(shapes) if shapes.is_empty() => Given::Value("null".to_owned()),
-        Shape::Tuple(shapes) => {
-            Given::Many(shapes.iter().map(|shape| shaped(shape, elements)).collect())
-        }
     }
 }

@@ -12,7 +12,7 @@ use jobs::hidden::Hidden;
 use serde::de::DeserializeOwned;
 
 use super::Harness;
-use crate::{Result, Run, RunState, RunStatus, StepState, StepStatus, Why};
+use crate::{Result, Run, RunState, RunStatus, StepState, StepStatus, StepReason};
 
 impl Harness {
     /// The run as it stands now, to say what it should be. What is not so panics, with the whole run in
@@ -158,7 +158,7 @@ fn line(step: &StepState, after: &[String]) -> String {
     if let Some(arm) = &step.arm {
         add(format!("chose `{arm}`"));
     }
-    if let Some(why) = &step.why {
+    if let Some(why) = &step.reason {
         add(why.to_string());
     }
     if !after.is_empty() {
@@ -169,15 +169,15 @@ fn line(step: &StepState, after: &[String]) -> String {
 }
 
 /// The step whose doing it is.
-fn cause(why: &Why) -> Option<&str> {
+fn cause(why: &StepReason) -> Option<&str> {
     match why {
-        Why::First { upstream: step }
-        | Why::Broken { by: step }
-        | Why::NotChosen { branch: step }
-        | Why::NoFailure { of: step }
-        | Why::HaltedBy { step }
-        | Why::EndedBy { step } => Some(step),
-        Why::NoneSucceeded | Why::NoneTaken | Why::Cancelled | Why::Deadline | Why::RunSkipped => {
+        StepReason::First { upstream: step }
+        | StepReason::Broken { by: step }
+        | StepReason::NotChosen { branch: step }
+        | StepReason::NoFailure { of: step }
+        | StepReason::HaltedBy { step }
+        | StepReason::EndedBy { step } => Some(step),
+        StepReason::NoneSucceeded | StepReason::NoneTaken | StepReason::Cancelled | StepReason::Deadline | StepReason::RunSkipped => {
             None
         }
     }
@@ -264,7 +264,7 @@ impl StepAssert {
     /// That it is as it is is another step's doing.
     #[track_caller]
     pub fn because_of(self, step: &str) -> Self {
-        match self.seen().why.as_ref().and_then(cause) {
+        match self.seen().reason.as_ref().and_then(cause) {
             Some(cause) if cause == step => {}
             Some(cause) => self.fail(format_args!(
                 "is so because of `{cause}`, and not of `{step}`"

@@ -295,7 +295,7 @@ async fn a_key_tells_params_apart_that_a_64_bit_number_would_not() {
                 .key(&key)
                 .await
                 .unwrap();
-            assert_eq!((same.id(), same.is_fresh()), (run.id(), false));
+            assert_eq!((same.id(), same.is_new()), (run.id(), false));
             let error = client.start(with(other)).key(&key).await.unwrap_err();
             assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
         }

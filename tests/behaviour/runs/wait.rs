@@ -125,7 +125,7 @@ async fn ten_thousand_waiters_share_one_connection_which_goes_after_them() {
     with_database(async |db| {
         let client = client(db);
         let runs = client
-            .start_many((0..5_000).map(|_| one_step()))
+            .start(vec![one_step(); 5_000])
             .await
             .unwrap();
         // Two for each run, through clones of the client.
@@ -170,7 +170,7 @@ async fn an_end_that_nobody_tells_of_is_found() {
 async fn a_listener_that_is_killed_comes_back() {
     with_database(async |db| {
         let client = client(db);
-        let runs = client.start_many((0..6).map(|_| one_step())).await.unwrap();
+        let runs = client.start(vec![one_step(); 6]).await.unwrap();
         let waiting: Vec<_> = runs
             .iter()
             .map(|run| tokio::spawn(run.wait().into_future()))
