@@ -9,14 +9,14 @@ use sqlx::{PgConnection, PgPool};
 use crate::enqueue::{Enqueued, IntoNewJob, NewJob, Pages, Target, not_encodable};
 use crate::lock_limit::LimitedChange;
 use crate::part::Part;
-use crate::{Client, Error, Perform, Result};
+use crate::{BatchId, Client, Error, Perform, Result};
 
 /// What a batch's callback is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BatchEnded {
     /// The batch.
-    pub batch: i64,
+    pub batch: BatchId,
     /// How many jobs it had.
     pub total: u32,
     /// How many of them failed for good.
@@ -135,10 +135,11 @@ impl<T> fmt::Debug for NewBatch<'_, T> {
 async fn create(
     connection: &mut PgConnection,
     callback: Option<String>,
-) -> Result<i64, sqlx::Error> {
+) -> Result<BatchId, sqlx::Error> {
     sqlx::query_file_scalar!("src/sql/batch_create.sql", callback)
         .fetch_one(connection)
         .await
+        .map(BatchId::from)
 }
 
 /// Creates a batch with its jobs, and seals it.
@@ -146,12 +147,13 @@ async fn fill_new(
     connection: &mut PgConnection,
     callback: Option<String>,
     pages: Pages,
-) -> Result<i64> {
+) -> Result<BatchId> {
     let id = create(connection, callback).await?;
     let added = pages.insert(connection, Some(id)).await?;
-    let finished = sqlx::query_file_scalar!("src/sql/batch_fill.sql", id, fresh(&added), true)
-        .fetch_one(&mut *connection)
-        .await?;
+    let finished =
+        sqlx::query_file_scalar!("src/sql/batch_fill.sql", id.get(), fresh(&added), true)
+            .fetch_one(&mut *connection)
+            .await?;
     wake(connection, finished).await?;
     Ok(id)
 }
@@ -203,7 +205,7 @@ async fn wake(connection: &mut PgConnection, queues: Option<Vec<String>>) -> Res
 /// A batch that is there.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    id: i64,
+    id: BatchId,
     client: Client,
 }
 
@@ -224,7 +226,7 @@ pub struct BatchState {
 }
 
 impl Batch {
-    fn new(client: &Client, id: i64) -> Self {
+    fn new(client: &Client, id: BatchId) -> Self {
         Self {
             id,
             client: client.clone(),
@@ -232,7 +234,7 @@ impl Batch {
     }
 
     /// Its id.
-    pub fn id(&self) -> i64 {
+    pub fn id(&self) -> BatchId {
         self.id
     }
 
@@ -266,9 +268,14 @@ impl Batch {
     ) -> Result<Vec<Enqueued>> {
         let added = pages.insert(connection, Some(self.id)).await?;
         self.open_for_more(&self.lock(connection, change).await?)?;
-        sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id, fresh(&added), false)
-            .fetch_one(connection)
-            .await?;
+        sqlx::query_file_scalar!(
+            "src/sql/batch_fill.sql",
+            self.id.get(),
+            fresh(&added),
+            false
+        )
+        .fetch_one(connection)
+        .await?;
         Ok(added)
     }
 
@@ -298,7 +305,7 @@ impl Batch {
 
     async fn seal_on(&self, connection: &mut PgConnection) -> Result<()> {
         self.lock(connection, self.change("sealed")).await?;
-        let finished = sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id, 0, true)
+        let finished = sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id.get(), 0, true)
             .fetch_one(&mut *connection)
             .await?;
         wake(connection, finished).await
@@ -310,7 +317,7 @@ impl Batch {
     ///
     /// When the database cannot be asked.
     pub async fn state(&self) -> Result<BatchState> {
-        let row = sqlx::query_file_as!(BatchState, "src/sql/batch_state.sql", self.id)
+        let row = sqlx::query_file_as!(BatchState, "src/sql/batch_state.sql", self.id.get())
             .fetch_optional(self.client.pool())
             .await?;
         row.ok_or(Error::NoBatch { batch: self.id })
@@ -327,7 +334,7 @@ impl Batch {
         change: LimitedChange,
     ) -> Result<BatchState> {
         change.begin(connection).await?;
-        let row = sqlx::query_file_as!(BatchState, "src/sql/batch_lock.sql", self.id)
+        let row = sqlx::query_file_as!(BatchState, "src/sql/batch_lock.sql", self.id.get())
             .fetch_optional(connection)
             .await;
         let row = row.map_err(|error| change.error(error))?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attempt::Envelope;
+use crate::{BatchId, JobId};
 
 /// The application's own state, by type.
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ pub struct Context {
 
 impl Context {
     /// The job's id.
-    pub fn id(&self) -> i64 {
+    pub fn id(&self) -> JobId {
         self.envelope.id()
     }
 
@@ -65,7 +66,7 @@ impl Context {
     }
 
     /// The batch it belongs to.
-    pub fn batch(&self) -> Option<i64> {
+    pub fn batch(&self) -> Option<BatchId> {
         self.envelope.batch()
     }
 

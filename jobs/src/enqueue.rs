@@ -15,7 +15,7 @@ use sqlx::{PgConnection, PgPool};
 use crate::hidden::Hidden;
 use crate::known::Known;
 use crate::part::Part;
-use crate::{Backoff, Error, NoInput, Perform, Result, limits};
+use crate::{Backoff, Error, JobId, NoInput, Perform, Result, limits};
 
 pub(crate) use pages::Pages;
 
@@ -287,7 +287,7 @@ impl<J: Perform<Input: NoInput>> IntoNewJob for J {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enqueued {
     /// Its id.
-    pub id: i64,
+    pub id: JobId,
     fresh: bool,
 }
 
@@ -298,7 +298,7 @@ impl Enqueued {
         self.fresh
     }
 
-    pub(crate) fn new(id: i64, fresh: bool) -> Self {
+    pub(crate) fn new(id: JobId, fresh: bool) -> Self {
         Self { id, fresh }
     }
 }

@@ -323,7 +323,7 @@ pub enum Error {
     #[error("batch {batch} is {state}: jobs can be added only while it is open; begin another one")]
     BatchClosed {
         /// The batch's id.
-        batch: i64,
+        batch: crate::BatchId,
         /// `sealed` or `finished`.
         state: &'static str,
     },
@@ -335,7 +335,7 @@ pub enum Error {
     )]
     NoBatch {
         /// The batch's id.
-        batch: i64,
+        batch: crate::BatchId,
     },
 
     /// There is no such thing.
@@ -347,7 +347,7 @@ pub enum Error {
         /// What was looked for.
         what: &'static str,
         /// Its id.
-        id: i64,
+        id: crate::JobId,
     },
 
     /// Not to be done to a job alone.
@@ -357,7 +357,7 @@ pub enum Error {
     )]
     JobOfRun {
         /// The job.
-        id: i64,
+        id: crate::JobId,
     },
 
     /// Another transaction holds the row all the time.
@@ -381,18 +381,18 @@ pub enum Error {
     )]
     KeyTaken {
         /// The job.
-        id: i64,
+        id: crate::JobId,
         /// Its key.
         key: String,
         /// The live job that has it.
-        by: i64,
+        by: crate::JobId,
     },
 
     /// Not possible in the state it is in.
     #[error("job {id} is {status}: only a {needed} job can be {asked}")]
     WrongStatus {
         /// The job.
-        id: i64,
+        id: crate::JobId,
         /// What it is.
         status: String,
         /// What it would have to be.

@@ -33,6 +33,7 @@ mod error;
 mod failure;
 #[doc(hidden)]
 pub mod hidden;
+mod ids;
 mod input;
 mod job;
 mod known;
@@ -64,6 +65,7 @@ pub use engine::manual;
 pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
 pub use failure::JobError;
+pub use ids::{BatchId, JobId};
 pub use job::{Job, NoInput, OnError, Perform};
 pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, Outcome, WorkerInfo};
 pub use migrate::{MINIMUM_SERVER, migrate, migrations};

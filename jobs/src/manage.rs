@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use crate::attempt::is_step;
 use crate::hidden::Hidden;
-use crate::{Client, Error, Result, limits};
+use crate::{BatchId, Client, Error, JobId, Result, limits};
 
 crate::words! {
     /// Where a job stands.
@@ -49,7 +49,7 @@ crate::words! {
 #[non_exhaustive]
 pub struct JobInfo {
     /// Its id.
-    pub id: i64,
+    pub id: JobId,
     /// The job type's name.
     pub job_type: String,
     /// Its queue.
@@ -63,7 +63,7 @@ pub struct JobInfo {
     /// How many may.
     pub max_attempts: i16,
     /// The batch it belongs to.
-    pub batch: Option<i64>,
+    pub batch: Option<BatchId>,
     /// Its data.
     pub args: serde_json::Value,
     /// The class of its last error.
@@ -154,7 +154,7 @@ pub struct JobFilter {
     status: Option<JobStatus>,
     queue: Option<String>,
     job_type: Option<String>,
-    before: Option<i64>,
+    before: Option<JobId>,
     limit: Option<u16>,
 }
 
@@ -183,7 +183,7 @@ impl JobFilter {
     }
 
     /// Those with smaller ids than this one: give the last of a page to get the next.
-    pub fn before(mut self, job: i64) -> Self {
+    pub fn before(mut self, job: JobId) -> Self {
         self.before = Some(job);
         self
     }
@@ -209,7 +209,7 @@ impl Client {
             filter.status.map(JobStatus::as_str),
             filter.queue,
             filter.job_type,
-            filter.before,
+            filter.before.map(JobId::get),
             i64::from(filter.limit.unwrap_or(100)),
         )
         .fetch_all(self.pool())
@@ -225,8 +225,8 @@ impl Client {
     /// # Errors
     ///
     /// When the database cannot be asked.
-    pub async fn job(&self, id: i64) -> Result<Option<JobInfo>> {
-        let row = sqlx::query_file_as!(JobRow, "src/sql/job.sql", id)
+    pub async fn job(&self, id: JobId) -> Result<Option<JobInfo>> {
+        let row = sqlx::query_file_as!(JobRow, "src/sql/job.sql", id.get())
             .fetch_optional(self.pool())
             .await?;
         Ok(row.map(JobInfo::try_from).transpose()?)
@@ -237,11 +237,11 @@ impl Client {
     /// # Errors
     ///
     /// When the database cannot be asked.
-    pub async fn attempts(&self, job: i64) -> Result<Vec<AttemptInfo>> {
+    pub async fn attempts(&self, job: JobId) -> Result<Vec<AttemptInfo>> {
         let rows = sqlx::query!(
             "select attempt, token, outcome, error_class, error_message, ended_at
              from pipeline.attempts where job = $1 order by ended_at, token",
-            job
+            job.get()
         )
         .fetch_all(self.pool())
         .await?;
@@ -265,14 +265,14 @@ impl Client {
     /// [`Error::NotFound`]; [`Error::WrongStatus`] where it has not failed; [`Error::KeyTaken`] where a
     /// live job has its unique key by now; [`Error::Busy`] if another transaction held the job's row for
     /// thirty seconds.
-    pub async fn retry(&self, job: i64) -> Result<()> {
+    pub async fn retry(&self, job: JobId) -> Result<()> {
         no_step(job)?;
         let outcome = loop {
             let change = self.change(format!("job {job}"), "retried");
             let retry = async |connection: &mut PgConnection| {
                 sqlx::query!(
                     "select result, key, holder from pipeline.retry_job_v1($1)",
-                    job
+                    job.get()
                 )
                 .fetch_one(connection)
                 .await
@@ -284,6 +284,7 @@ impl Client {
             }
         };
         if let (Some(key), Some(by)) = (outcome.key, outcome.holder) {
+            let by = by.into();
             return Err(Error::KeyTaken { id: job, key, by });
         }
         let said = outcome.result.as_deref();
@@ -296,11 +297,11 @@ impl Client {
     ///
     /// [`Error::NotFound`]; [`Error::WrongStatus`] where it is running; [`Error::Busy`] if another
     /// transaction held the job's row for thirty seconds.
-    pub async fn discard(&self, job: i64) -> Result<()> {
+    pub async fn discard(&self, job: JobId) -> Result<()> {
         no_step(job)?;
         let change = self.change(format!("job {job}"), "discarded");
         let discard = async |connection: &mut PgConnection| {
-            sqlx::query_scalar!("select pipeline.delete_job_v1($1)", job)
+            sqlx::query_scalar!("select pipeline.delete_job_v1($1)", job.get())
                 .fetch_one(connection)
                 .await
         };
@@ -370,14 +371,14 @@ impl Client {
 
 /// What a function that changes one job said: `done`, nothing, or the status that forbids it.
 /// A step of a run is the run's to end: its row in the queue is only its delivery.
-fn no_step(job: i64) -> Result<()> {
-    if is_step(job) {
+fn no_step(job: JobId) -> Result<()> {
+    if is_step(job.get()) {
         return Err(Error::JobOfRun { id: job });
     }
     Ok(())
 }
 
-fn changed(id: i64, said: Option<&str>, needed: &'static str, asked: &'static str) -> Result<()> {
+fn changed(id: JobId, said: Option<&str>, needed: &'static str, asked: &'static str) -> Result<()> {
     match said {
         Some("done") => Ok(()),
         None => Err(Error::NotFound { what: "job", id }),
@@ -413,14 +414,14 @@ impl TryFrom<JobRow> for JobInfo {
 
     fn try_from(row: JobRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
-            id: row.id,
+            id: row.id.into(),
             job_type: row.job_type,
             queue: row.queue,
             status: row.status.parse()?,
             priority: row.priority,
             attempt: row.attempt,
             max_attempts: row.max_attempts,
-            batch: row.batch,
+            batch: row.batch.map(BatchId::from),
             args: row.args,
             error_class: row.error_class,
             error_message: row.error_message,

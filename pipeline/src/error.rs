@@ -53,7 +53,7 @@ pub enum Error {
         /// The key.
         key: String,
         /// The run that has it.
-        run: i64,
+        run: crate::RunId,
     },
 
     /// A text that is longer than it may be.
@@ -176,13 +176,13 @@ pub enum Error {
         "there is no run {0}: it has never been, or it was deleted; one that a transaction starts is \
          there when that is committed"
     )]
-    NoRun(i64),
+    NoRun(crate::RunId),
 
     /// There is no such step.
     #[error("run {run} of `{pipeline}` has no step `{step}`: it has {known}")]
     NoStep {
         /// The run.
-        run: i64,
+        run: crate::RunId,
         /// Its pipeline.
         pipeline: String,
         /// What was asked for.
@@ -195,7 +195,7 @@ pub enum Error {
     #[error("run {run} is {status}: it has returned nothing yet; wait for its end first")]
     NotEnded {
         /// The run.
-        run: i64,
+        run: crate::RunId,
         /// Its status.
         status: crate::RunStatus,
     },
@@ -204,7 +204,7 @@ pub enum Error {
     #[error("step `{step}` of run {run} is {status}: it has no output; {}", for_output(*.status))]
     NoOutput {
         /// The run.
-        run: i64,
+        run: crate::RunId,
         /// The step.
         step: String,
         /// Its status.
@@ -218,7 +218,7 @@ pub enum Error {
     )]
     Undecodable {
         /// The run.
-        run: i64,
+        run: crate::RunId,
         /// The step.
         step: String,
         /// Where.
@@ -231,7 +231,7 @@ pub enum Error {
     #[error("run {run} is {status} and cannot be {asked}: {remedy}")]
     RunEnded {
         /// The run.
-        run: i64,
+        run: crate::RunId,
         /// Its status.
         status: crate::RunStatus,
         /// What was asked for.
@@ -247,7 +247,7 @@ pub enum Error {
     )]
     Reopened {
         /// The run.
-        run: i64,
+        run: crate::RunId,
     },
 
     /// Another transaction holds the run all the time.
@@ -257,7 +257,7 @@ pub enum Error {
     )]
     Busy {
         /// The run.
-        run: i64,
+        run: crate::RunId,
         /// What was asked for.
         asked: &'static str,
         /// How long the call has tried.
@@ -271,7 +271,7 @@ pub enum Error {
     )]
     NotIgnored {
         /// The run.
-        run: i64,
+        run: crate::RunId,
         /// The step.
         step: String,
         /// Its status.
@@ -283,7 +283,7 @@ pub enum Error {
     #[error("{}", only_ignored(*.run, .steps))]
     OnlyIgnored {
         /// The run.
-        run: i64,
+        run: crate::RunId,
         /// The keys of the failed steps.
         steps: Vec<String>,
     },
@@ -295,7 +295,7 @@ pub enum Error {
     )]
     UnknownJobs {
         /// The run.
-        run: i64,
+        run: crate::RunId,
         /// The job types, with their versions where others are known.
         jobs: String,
     },
@@ -336,7 +336,7 @@ pub enum Error {
     )]
     Timeout {
         /// The run.
-        run: i64,
+        run: crate::RunId,
         /// How long was waited.
         limit: std::time::Duration,
         /// Its status, where the database has said it.
@@ -401,7 +401,7 @@ impl From<jobs::Error> for Error {
     }
 }
 
-fn only_ignored(run: i64, steps: &[String]) -> String {
+fn only_ignored(run: crate::RunId, steps: &[String]) -> String {
     /// How many steps a message names.
     const NAMED: usize = 10;
     let named = steps.iter().take(NAMED).map(|step| format!("`{step}`"));

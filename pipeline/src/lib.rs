@@ -10,6 +10,7 @@ mod db;
 pub mod declare;
 mod error;
 pub mod graph;
+mod ids;
 mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -27,6 +28,7 @@ pub use declare::{
 };
 pub use error::{Error, Result};
 pub use graph::{Graph, Invalid, Problem};
+pub use ids::RunId;
 pub use jobs::{self, UnknownWord};
 pub use pipeline_derive::{Branch, Pipeline};
 pub use schemars;

@@ -7,8 +7,10 @@ use std::time::Duration;
 use jobs::{Envelope, Jobs, JobsBackend, Performer, limits};
 use sqlx::PgPool;
 
-use crate::Result;
-use crate::coordinator::{Coordinator, InputLimits, RECONCILE_INTERVAL, ReconcilerTask, RequestTask};
+use crate::coordinator::{
+    Coordinator, InputLimits, RECONCILE_INTERVAL, ReconcilerTask, RequestTask,
+};
+use crate::{Result, RunId};
 
 /// A process that runs jobs and the steps of runs, and moves runs on; run as many as you like.
 ///
@@ -181,7 +183,7 @@ impl Worker {
 /// What a step can know of its run; a job that is no step knows none of it.
 pub trait StepContext {
     /// The run that this job is a step of.
-    fn run(&self) -> Option<i64>;
+    fn run(&self) -> Option<RunId>;
 
     /// The key of the step.
     fn step(&self) -> Option<&str>;
@@ -193,8 +195,8 @@ pub trait StepContext {
 macro_rules! step_context {
     ($($type:ty)*) => {
         $(impl StepContext for $type {
-            fn run(&self) -> Option<i64> {
-                step(self.id())
+            fn run(&self) -> Option<RunId> {
+                step(self.id().get())
             }
 
             fn step(&self) -> Option<&str> {
@@ -210,6 +212,6 @@ macro_rules! step_context {
 
 step_context!(jobs::Context Envelope);
 
-fn step(job: i64) -> Option<i64> {
-    (job % 2 == 0).then(|| crate::db::ids::run_of(job))
+fn step(job: i64) -> Option<RunId> {
+    (job % 2 == 0).then(|| crate::db::ids::run_of(job).into())
 }

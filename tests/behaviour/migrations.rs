@@ -210,8 +210,8 @@ async fn who_forgot_to_migrate_is_told_so_whatever_they_asked() {
         let errors = [
             jobs.enqueue(job()).await.unwrap_err(),
             jobs.batch().jobs([job()]).await.unwrap_err(),
-            jobs.job(1).await.unwrap_err(),
-            jobs.retry(1).await.unwrap_err(),
+            jobs.job(1.into()).await.unwrap_err(),
+            jobs.retry(1.into()).await.unwrap_err(),
             jobs.pause("default").await.unwrap_err(),
             jobs.workers().await.unwrap_err(),
         ];
@@ -230,7 +230,7 @@ async fn who_forgot_to_migrate_is_told_so_whatever_they_asked() {
         }
         let runs = pipeline::Client::new(db.pool().clone());
         let pipeline = Pipeline::configure("p", |p| p.step("a", act("a")));
-        let run = runs.run(1);
+        let run = runs.run(1.into());
         let errors = [
             runs.start(pipeline.unwrap()).await.unwrap_err(),
             runs.runs(&RunFilter::new()).await.unwrap_err(),

@@ -88,7 +88,7 @@ impl JobsBackend {
         };
         let mut tasks = Vec::with_capacity(ids.len());
         for id in ids {
-            if let Some(Some(job)) = answered(self.client().job(id).await) {
+            if let Some(Some(job)) = answered(self.client().job(id.into()).await) {
                 tasks.push(shown(job));
             }
         }
@@ -183,7 +183,7 @@ fn shown(job: JobInfo) -> Task<Envelope> {
     let queue = job.queue.as_str().into();
     TaskBuilder::new(Envelope::listed(Claimed {
         line: 0,
-        id,
+        id: id.get(),
         token: 0,
         queue: job.queue,
         kind: job.job_type,
@@ -193,13 +193,13 @@ fn shown(job: JobInfo) -> Task<Envelope> {
         run_at: job.run_at,
         waited_ms: 0,
         lease_ms: 0,
-        batch: job.batch,
+        batch: job.batch.map(crate::BatchId::get),
         args: job.args.to_string(),
         input: crate::input::Input::None,
         options: None,
         of_run: None,
     }))
-    .task_id(TaskId::from_int(id.cast_unsigned()))
+    .task_id(TaskId::from_int(id.get().cast_unsigned()))
     .attempt(attempt)
     .max_attempts(attempts)
     .status(status)
@@ -227,7 +227,7 @@ impl FetchById for JobsBackend {
         let Some(id) = id.as_int() else {
             return Ok(None);
         };
-        let job = self.client().job(id.cast_signed()).await;
+        let job = self.client().job(id.cast_signed().into()).await;
         Ok(answered(job).flatten().map(shown))
     }
 }

@@ -92,7 +92,7 @@ where
         }
         if let Some(why) = &self.broken {
             tracing::error!(
-                job.id = envelope.id(),
+                job.id = envelope.id().get(),
                 why,
                 "a layer serves no more; jobs are put off"
             );
@@ -110,7 +110,7 @@ where
         };
         let span = tracing::info_span!(
             "job",
-            job.id = envelope.id(),
+            job.id = envelope.id().get(),
             job.kind = envelope.kind(),
             queue = envelope.queue(),
             attempt = envelope.attempt(),

@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 
 use super::{Due, Enqueued, NewJob, not_encodable};
 use crate::known::Wanted;
-use crate::{Error, Result, limits};
+use crate::{BatchId, Error, Result, limits};
 
 /// The jobs of one call, with one page for each statement. Pages, and the jobs in them, are sorted in the
 /// order in which every caller locks unique keys, so that two callers cannot deadlock.
@@ -67,7 +67,7 @@ impl Pages {
     pub(crate) async fn insert(
         self,
         connection: &mut PgConnection,
-        batch: Option<i64>,
+        batch: Option<BatchId>,
     ) -> Result<Vec<Enqueued>> {
         let count = self.0.iter().map(|page| page.at.len()).sum();
         let mut answers: Vec<Option<Enqueued>> = vec![None; count];
@@ -141,7 +141,7 @@ impl Columns {
     async fn insert(
         self,
         connection: &mut PgConnection,
-        batch: Option<i64>,
+        batch: Option<BatchId>,
         answers: &mut [Option<Enqueued>],
     ) -> Result<()> {
         let rows = sqlx::query_file!(
@@ -156,7 +156,7 @@ impl Columns {
             &self.keys as &[Option<String>],
             &self.delays as &[Option<i64>],
             &self.times as &[Option<DateTime<Utc>>],
-            batch,
+            batch.map(BatchId::get),
         )
         .fetch_all(connection)
         .await?;
@@ -174,7 +174,7 @@ impl Columns {
             };
             let at = place.and_then(|place| self.at.get(place));
             if let Some(slot) = at.and_then(|at| answers.get_mut(*at)) {
-                *slot = Some(Enqueued::new(row.id, row.fresh));
+                *slot = Some(Enqueued::new(row.id.into(), row.fresh));
             }
         }
         Ok(())

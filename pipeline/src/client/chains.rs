@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use super::stage::IntoStage;
 use super::start::Target;
 use super::{Run, Start};
-use crate::{Error, Result};
+use crate::{Error, Result, RunId};
 
 impl<O> Run<O> {
     /// Starts runs after this run when awaited, whether this run has ended or not: they begin when this run has
@@ -54,7 +54,7 @@ impl<O> Run<O> {
     ///
     /// [`Error::NoRun`] if the run does not exist, also while the transaction that starts it is open.
     pub async fn chained(&self) -> Result<Vec<Run>> {
-        let row = sqlx::query_file!("src/sql/run_chained.sql", self.id())
+        let row = sqlx::query_file!("src/sql/run_chained.sql", self.id().get())
             .fetch_optional(self.client().pool())
             .await?;
         let row = row.ok_or(Error::NoRun(self.id()))?;
@@ -69,7 +69,7 @@ impl<O> Run<O> {
     ///
     /// [`Error::NoRun`] if the run does not exist, also while the transaction that starts it is open.
     pub async fn upstream(&self) -> Result<Vec<Run>> {
-        let row = sqlx::query_file!("src/sql/run_upstream.sql", self.id())
+        let row = sqlx::query_file!("src/sql/run_upstream.sql", self.id().get())
             .fetch_optional(self.client().pool())
             .await?;
         let row = row.ok_or(Error::NoRun(self.id()))?;
@@ -77,11 +77,11 @@ impl<O> Run<O> {
     }
 
     fn all(&self, runs: Vec<i64>) -> Vec<Run> {
-        runs.into_iter().map(|id| self.client().run(id)).collect()
+        runs.into_iter().map(|id| self.client().run(id.into())).collect()
     }
 }
 
-impl<O> From<&Run<O>> for i64 {
+impl<O> From<&Run<O>> for RunId {
     fn from(run: &Run<O>) -> Self {
         run.id()
     }

@@ -57,7 +57,7 @@ impl<O> Run<O> {
     pub async fn cancel(&self) -> Result<()> {
         let mut tries = Tries::new(self.client().lock_timeout());
         let asked = loop {
-            let asked = sqlx::query_file!("src/sql/ask_cancel.sql", self.id())
+            let asked = sqlx::query_file!("src/sql/ask_cancel.sql", self.id().get())
                 .fetch_one(self.client().pool())
                 .await;
             match asked {
@@ -173,7 +173,7 @@ impl<O> Run<O> {
         if !self.exists(tx).await? {
             return Err(Error::NoRun(self.id()));
         }
-        requests::insert(tx, "cancel", &[self.id()]).await?;
+        requests::insert(tx, "cancel", &[self.id().get()]).await?;
         Ok(())
     }
 
@@ -199,7 +199,7 @@ impl<O> Run<O> {
     async fn exists(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         sqlx::query_scalar!(
             r#"select exists (select from pipeline.runs where id = $1) as "exists!""#,
-            self.id()
+            self.id().get()
         )
         .fetch_one(connection)
         .await
@@ -216,7 +216,7 @@ impl<O> Run<O> {
         let locked = exists
             && sqlx::query_scalar!(
                 r#"select locked as "locked!" from pipeline.lock_runs_v1($1)"#,
-                &[self.id()]
+                &[self.id().get()]
             )
             .fetch_one(&mut *tx)
             .await?;
@@ -263,7 +263,7 @@ impl<O> Reopen<'_, O> {
 
     async fn check(&self, tx: &mut PgConnection) -> Result<()> {
         let run = self.run.id();
-        let steps = sqlx::query_file!("src/sql/named_steps.sql", run, &self.named)
+        let steps = sqlx::query_file!("src/sql/named_steps.sql", run.get(), &self.named)
             .fetch_all(&mut *tx)
             .await?;
         for step in steps {
@@ -281,7 +281,7 @@ impl<O> Reopen<'_, O> {
         }
         let ignored = sqlx::query_scalar!(
             "select pipeline.only_ignored_failures_v1($1, $2)",
-            run,
+            run.get(),
             &self.named
         )
         .fetch_one(&mut *tx)
@@ -294,7 +294,7 @@ impl<O> Reopen<'_, O> {
         }
         let unknown = sqlx::query_scalar!(
             "select pipeline.unknown_job_types_v1($1, $2)",
-            run,
+            run.get(),
             &self.named
         )
         .fetch_one(&mut *tx)
@@ -349,7 +349,7 @@ impl<O> Reopen<'_, O> {
         let run = self.run.id();
         let status = sqlx::query_scalar!(
             r#"select status::text as "status!" from pipeline.runs where id = $1"#,
-            run
+            run.get()
         )
         .fetch_one(&mut *tx)
         .await?;
@@ -364,7 +364,7 @@ impl<O> Reopen<'_, O> {
         self.check(&mut *tx).await?;
         let row = sqlx::query!(
             "select queues, array(select o.id from unnest(ended_runs) as o) as ended_runs, left_pending from pipeline.reopen_run_v1($1, $2)",
-            run,
+            run.get(),
             &self.named
         )
         .fetch_one(&mut *tx)

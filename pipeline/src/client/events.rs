@@ -72,7 +72,7 @@ impl<O> Run<O> {
     /// [`Error::NoRun`] if the run does not exist.
     pub async fn events_after(&self, no: u32) -> Result<Vec<Event>> {
         let no = i32::try_from(no).unwrap_or(i32::MAX);
-        let rows = sqlx::query_file!("src/sql/run_events.sql", self.id(), no)
+        let rows = sqlx::query_file!("src/sql/run_events.sql", self.id().get(), no)
             .fetch_all(self.client().pool())
             .await?;
         if rows.is_empty() {

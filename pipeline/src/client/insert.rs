@@ -42,7 +42,7 @@ pub(super) async fn insert(
             .fetch_optional(&mut *connection)
             .await?
     {
-        return Err(Error::NoRun(missing));
+        return Err(Error::NoRun(missing.into()));
     }
     let mut found = FoundRun::unanswered(ids);
     for group in &plan.first {

@@ -197,7 +197,7 @@ impl Client {
         }
         let last = runs.last().filter(|_| more).map(|run: &RunInfo| Cursor {
             created_at: run.created_at,
-            id: run.id,
+            id: run.id.get(),
         });
         Ok(Page { runs, next: last })
     }

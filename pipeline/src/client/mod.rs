@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use sqlx::{PgConnection, PgPool};
 
-use crate::Result;
+use crate::{Result, RunId};
 
 pub use attempts::Attempt;
 pub use control::Reopen;
@@ -149,7 +149,7 @@ impl Client {
 
     /// Returns a handle to the run with this id, without a query: the first call on the handle fails if the run does
     /// not exist. [`Run::returning`] sets the type of its output.
-    pub fn run(&self, id: i64) -> Run {
+    pub fn run(&self, id: RunId) -> Run {
         Run::new(self.clone(), id, false)
     }
 
@@ -166,7 +166,7 @@ impl Client {
         )
         .fetch_optional(self.pool())
         .await?;
-        Ok(id.map(|id| self.run(id)))
+        Ok(id.map(|id| self.run(id.into())))
     }
 }
 

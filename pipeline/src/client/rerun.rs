@@ -20,7 +20,7 @@ pub(super) async fn rerun<O>(run: &Run<O>) -> Result<Run<O>> {
             if ids.is_empty() {
                 ids = client.remembered().take_ids(&mut connection, 1).await?;
             }
-            sqlx::query_file!("src/sql/rerun.sql", run.id(), ids[0], nonce)
+            sqlx::query_file!("src/sql/rerun.sql", run.id().get(), ids[0], nonce)
                 .fetch_optional(&mut *connection)
                 .await
         };
@@ -40,7 +40,7 @@ pub(super) async fn rerun<O>(run: &Run<O>) -> Result<Run<O>> {
                 if resent == MAX_RESENDS {
                     return Err(error.into());
                 }
-                tracing::debug!(%error, run.id = run.id(), "rerun failed; sending it again");
+                tracing::debug!(%error, run.id = run.id().get(), "rerun failed; sending it again");
                 resent += 1;
                 tokio::time::sleep(Duration::from_millis(50 << resent)).await;
             }

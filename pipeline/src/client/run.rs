@@ -7,7 +7,7 @@ use sqlx::PgExecutor;
 
 use super::Client;
 use super::start::Returns;
-use crate::Error;
+use crate::{Error, RunId};
 
 /// The maximum number of steps that an error names.
 const MAX_NAMED_STEPS: i32 = 20;
@@ -30,23 +30,23 @@ const MAX_NAMED_STEPS: i32 = 20;
 /// ```
 pub struct Run<O = ()> {
     client: Client,
-    id: i64,
+    id: RunId,
     is_new: bool,
     returns: Returns<O>,
 }
 
 impl<O> Run<O> {
-    pub(crate) fn new(client: Client, id: i64, is_new: bool) -> Self {
+    pub(crate) fn new(client: Client, id: impl Into<RunId>, is_new: bool) -> Self {
         Self {
             client,
-            id,
+            id: id.into(),
             is_new,
             returns: PhantomData,
         }
     }
 
     /// Returns the run's id.
-    pub fn id(&self) -> i64 {
+    pub fn id(&self) -> RunId {
         self.id
     }
 
@@ -69,7 +69,7 @@ impl<O> Run<O> {
 
     /// Returns the error for a step that the run does not have.
     pub(super) async fn no_step(&self, executor: impl PgExecutor<'_>, step: &str) -> Error {
-        let found = sqlx::query_file!("src/sql/run_keys.sql", self.id, MAX_NAMED_STEPS)
+        let found = sqlx::query_file!("src/sql/run_keys.sql", self.id.get(), MAX_NAMED_STEPS)
             .fetch_optional(executor)
             .await;
         let found = match found {

@@ -13,7 +13,7 @@ use super::stage::{IntoStage, Stage, Started, StartedRuns};
 use super::start_plan::StartPlan;
 use super::{Client, Run};
 use crate::db::requests::process_chain_requests;
-use crate::{Error, Result};
+use crate::{Error, Result, RunId};
 
 /// The connection that a start is sent on.
 pub(crate) enum Target<'a> {
@@ -73,9 +73,10 @@ impl<'a, R> Start<'a, R> {
     /// ```
     pub fn after<I>(mut self, runs: I) -> Self
     where
-        I: IntoIterator<Item: Into<i64>>,
+        I: IntoIterator<Item: Into<RunId>>,
     {
-        self.after.extend(runs.into_iter().map(Into::into));
+        let runs = runs.into_iter().map(Into::into);
+        self.after.extend(runs.map(RunId::get));
         self.after.sort_unstable();
         self.after.dedup();
         self
@@ -193,7 +194,7 @@ async fn start(
         Found::Conflict => Err(Error::KeyConflict {
             pipeline: run.pipeline.name().to_owned(),
             key: run.key.clone().unwrap_or_default(),
-            run: id,
+            run: id.into(),
         }),
     })
     .collect()

@@ -5,18 +5,18 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use jobs::JobStatus;
+use jobs::{JobId, JobStatus};
 use serde::{Serialize, Serializer};
 
 use super::{Client, Run};
-use crate::{Error, Failure, Result, RunStatus, StepStatus};
+use crate::{Error, Failure, Result, RunId, RunStatus, StepStatus};
 
 /// A run, without its steps.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct RunInfo {
     /// Its id.
-    pub id: i64,
+    pub id: RunId,
     /// The name of its pipeline.
     pub pipeline: String,
     /// Where it stands.
@@ -30,7 +30,7 @@ pub struct RunInfo {
     /// The key it was started with.
     pub key: Option<String>,
     /// The run of which it is a re-run.
-    pub rerun_of: Option<i64>,
+    pub rerun_of: Option<RunId>,
     /// When it was made.
     pub created_at: DateTime<Utc>,
     /// When this round started.
@@ -54,9 +54,9 @@ pub struct RunState {
     /// The steps of the run, each after the steps that it depends on.
     pub steps: Vec<StepState>,
     /// The runs that this run comes directly after in its chain.
-    pub upstream: Vec<i64>,
+    pub upstream: Vec<RunId>,
     /// The runs that come directly after this run in its chain.
-    pub chained: Vec<i64>,
+    pub chained: Vec<RunId>,
 }
 
 impl RunState {
@@ -110,8 +110,8 @@ pub struct StepState {
     /// How long its last attempt took. In JSON, `ran_ms`.
     #[serde(rename = "ran_ms", serialize_with = "as_millis")]
     pub ran: Option<Duration>,
-    /// The id of its job, which is that of its batch.
-    pub batch: i64,
+    /// The id of its job, where it has one.
+    pub job_id: JobId,
 }
 
 jobs::words! {
@@ -226,14 +226,14 @@ impl fmt::Display for StepReason {
 macro_rules! run_info {
     ($row:ident) => {
         $crate::client::state::RunInfo {
-            id: $row.id,
+            id: $row.id.into(),
             pipeline: $row.pipeline,
             status: $row.status.parse().map_err(sqlx::Error::from)?,
             round: u32::try_from($row.round).unwrap_or(1),
             actor: $row.actor,
             tags: $row.tags.unwrap_or_default(),
             key: $row.key,
-            rerun_of: $row.rerun_of,
+            rerun_of: $row.rerun_of.map($crate::RunId::from),
             created_at: $row.created_at,
             started_at: $row.started_at,
             ended_at: $row.ended_at,
@@ -274,7 +274,7 @@ impl<O> Run<O> {
     ///
     /// [`Error::NoRun`]; when the database cannot be asked.
     pub async fn state(&self) -> Result<RunState> {
-        let rows = sqlx::query_file!("src/sql/run_state.sql", self.id())
+        let rows = sqlx::query_file!("src/sql/run_state.sql", self.id().get())
             .fetch_all(self.client().pool())
             .await?;
         let mut run = None;
@@ -303,10 +303,10 @@ impl<O> Run<O> {
                 started_at: row.step_ended_at.zip(ran).map(|(ended, ran)| ended - ran),
                 ended_at: row.step_ended_at,
                 ran,
-                batch: row.batch,
+                job_id: row.batch.into(),
             });
-            upstream.extend(row.upstream.unwrap_or_default());
-            chained.extend(row.chained.unwrap_or_default());
+            upstream.extend(row.upstream.into_iter().flatten().map(RunId::from));
+            chained.extend(row.chained.into_iter().flatten().map(RunId::from));
             if run.is_none() {
                 run = Some(run_info!(row));
             }
@@ -322,10 +322,10 @@ impl<O> Run<O> {
 }
 
 impl Client {
-    pub(super) async fn status(&self, run: i64) -> Result<RunStatus> {
+    pub(super) async fn status(&self, run: RunId) -> Result<RunStatus> {
         let status = sqlx::query_scalar!(
             r#"select status::text as "status!" from pipeline.runs where id = $1"#,
-            run
+            run.get()
         )
         .fetch_optional(self.pool())
         .await?

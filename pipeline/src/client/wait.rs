@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::output::Returned;
 use super::{Client, Run};
-use crate::{Error, Result, RunStatus};
+use crate::{Error, Result, RunId, RunStatus};
 
 /// The maximum time to read the run's status after a timeout.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -17,7 +17,7 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 #[must_use = "a wait begins when this is awaited"]
 pub struct Wait {
     client: Client,
-    run: i64,
+    run: RunId,
     limit: Option<Duration>,
 }
 
@@ -73,7 +73,9 @@ impl Wait {
         let shared = &self.client.shared;
         loop {
             let database = shared.remembered.database();
-            let mut place = shared.waiters.join(self.client.pool(), database, self.run);
+            let mut place = shared
+                .waiters
+                .join(self.client.pool(), database, self.run.get());
             match place.told().await {
                 Ok(told) => {
                     let status = told.status.ok_or(Error::NoRun(self.run))?;

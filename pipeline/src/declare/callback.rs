@@ -28,7 +28,7 @@ impl FailureInput for () {}
 #[non_exhaustive]
 pub struct RunEnded {
     /// The run.
-    pub run: i64,
+    pub run: crate::RunId,
     /// Its pipeline.
     pub pipeline: String,
     /// How it ended; skipped means that a run before it in its chain did not succeed.

@@ -23,7 +23,7 @@ impl Harness {
     /// [`Error::NoRun`](crate::Error::NoRun); when the database cannot be reached.
     pub async fn assert<O>(&self, run: &Run<O>) -> Result<RunAssert> {
         let state = run.state().await?;
-        let rows = sqlx::query_file!("src/sql/testing_steps.sql", run.id())
+        let rows = sqlx::query_file!("src/sql/testing_steps.sql", run.id().get())
             .fetch_all(self.client.pool())
             .await?;
         let mut more: HashMap<String, More> = rows

@@ -52,13 +52,13 @@ impl fmt::Display for Idle {
 #[non_exhaustive]
 pub struct Waiting {
     /// Its id.
-    pub job: i64,
+    pub job: jobs::JobId,
     /// The name of its type.
     pub kind: String,
     /// Its queue.
     pub queue: String,
     /// The run that it is a step of.
-    pub run: Option<i64>,
+    pub run: Option<crate::RunId>,
     /// The key of that step.
     pub step: Option<String>,
     /// How many attempts have begun.
@@ -173,10 +173,10 @@ impl Harness {
             .await?;
         let count = |count: i16| u16::try_from(count).unwrap_or(0);
         let waiting = rows.into_iter().map(|row| Waiting {
-            job: row.id,
+            job: row.id.into(),
             kind: row.job_type,
             queue: row.queue,
-            run: row.run,
+            run: row.run.map(crate::RunId::from),
             step: row.step,
             attempt: count(row.attempt),
             attempts: count(row.max_attempts),

@@ -31,8 +31,8 @@ async fn t033_a_chain_can_be_followed_up_and_down() {
             .into_iter()
             .enumerate()
         {
-            let id = |at: Option<usize>| at.map(|at| ids[at]).into_iter().collect::<Vec<i64>>();
-            let of = |runs: Vec<Run>| runs.iter().map(Run::id).collect::<Vec<i64>>();
+            let id = |at: Option<usize>| at.map(|at| ids[at]).into_iter().collect::<Vec<_>>();
+            let of = |runs: Vec<Run>| runs.iter().map(Run::id).collect::<Vec<_>>();
             let run = it.client.run(ids[at]);
             assert_eq!(of(run.upstream().await.unwrap()), id(up));
             assert_eq!(of(run.chained().await.unwrap()), id(down));
@@ -106,7 +106,7 @@ async fn a_stage_without_runs_is_passed_over() {
 async fn the_chain_of_a_run_that_does_not_exist_is_an_error() {
     with_database(async |db| {
         let it = Hand::new(db).await;
-        let run = it.client.run(7);
+        let run = it.client.run(7.into());
         for chain in [run.chained().await, run.upstream().await] {
             let error = chain.unwrap_err();
             assert!(matches!(error, pipeline::Error::NoRun(_)), "{error}");

@@ -59,12 +59,12 @@ async fn t034_t035_t036_t037_t038_t039_t040_t041_old_runs_that_have_ended_go_and
                 "select count(*) from pipeline.chains where $1 in (upstream, downstream)",
                 attempts,
             ] {
-                assert_eq!(rows(of, run).await, 0, "{of}");
+                assert_eq!(rows(of, run.get()).await, 0, "{of}");
             }
         }
         for run in [&cancelling, &running, &recent] {
             let of = "select count(*) from pipeline.steps where run = $1";
-            assert_eq!(rows(of, Run::id(run)).await, 2);
+            assert_eq!(rows(of, Run::id(run).get()).await, 2);
         }
     })
     .await;
@@ -84,7 +84,7 @@ async fn what_jobs_of_your_own_went_through_stays_when_runs_go() {
         it.fail(&run, "a").await;
         let own = jobs::Client::new(db.pool().clone());
         let job = own.enqueue(act("own")).await.unwrap().id;
-        assert_eq!(job >> 18, run.id(), "it lies among them");
+        assert_eq!(job.get() >> 18, run.id().get(), "it lies among them");
         let failed = "insert into pipeline.attempts (job, attempt, token, outcome, error_class,
                                                      error_message, ended_at)
                       values ($1, 1, 1, 'retried', 'Told', 'told to', pipeline.now())";

@@ -21,7 +21,7 @@ fn tried_again() -> Pipeline {
 }
 
 /// What the callback for every end is given.
-async fn told(it: &Hand<'_>, run: i64) -> serde_json::Value {
+async fn told(it: &Hand<'_>, run: pipeline::RunId) -> serde_json::Value {
     let input = "select j.input from pipeline.dispatched_callbacks f
                  join pipeline.jobs j on j.id = f.job
                  where f.run = $1 and f.position = 0";

@@ -52,7 +52,7 @@ async fn many_jobs_are_enqueued_in_several_statements_and_returned_in_order() {
         let added = client.enqueue_many((0..40).map(new)).await.unwrap();
         assert_eq!(added[7].id, taken.id);
         assert!(!added[7].is_fresh());
-        let mut ids: Vec<(i64, String)> =
+        let mut ids: Vec<(jobs::JobId, String)> =
             sqlx::query_as("select id, split_part(args ->> 'name', ' ', 1) from pipeline.jobs")
                 .fetch_all(db.pool())
                 .await

@@ -232,12 +232,12 @@ async fn ten_thousand_jobs_go_in_by_one_statement_with_ids_in_order() {
         assert_eq!(jobs.len(), 10_000);
         assert!(jobs.iter().all(|job| job.is_fresh()));
         assert!(jobs.is_sorted_by(|a, b| a.id < b.id));
-        let stored: Vec<(i64, String)> =
+        let stored: Vec<(jobs::JobId, String)> =
             sqlx::query_as("select id, args ->> 'name' from pipeline.jobs order by id")
                 .fetch_all(db.pool())
                 .await
                 .unwrap();
-        let given: Vec<(i64, String)> = jobs.iter().map(|job| job.id).zip(names).collect();
+        let given: Vec<_> = jobs.iter().map(|job| job.id).zip(names).collect();
         assert_eq!(stored, given);
         let statements: i64 = sqlx::query_scalar("select count(*) from statements")
             .fetch_one(db.pool())
@@ -260,7 +260,7 @@ async fn jobs_of_several_types_and_options_go_into_one_bulk() {
             ])
             .await
             .unwrap();
-        let stored: Vec<(i64, String, String, i16, String)> = sqlx::query_as(
+        let stored: Vec<(jobs::JobId, String, String, i16, String)> = sqlx::query_as(
             "select id, job_type, queue, priority, status::text from pipeline.jobs order by id",
         )
         .fetch_all(db.pool())

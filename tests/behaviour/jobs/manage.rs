@@ -21,7 +21,7 @@ fn new(name: &str) -> NewJob {
     NewJob::new(&Do::new(name, What::Succeed))
 }
 
-async fn ids(db: &Database, filter: JobFilter) -> Vec<i64> {
+async fn ids(db: &Database, filter: JobFilter) -> Vec<jobs::JobId> {
     let jobs = client(db).jobs(&filter).await.unwrap();
     jobs.iter().map(|job| job.id).collect()
 }
@@ -82,13 +82,13 @@ async fn only_a_job_that_failed_can_be_retried() {
             error.to_string(),
             format!("job {job} is ready: only a failed or discarded job can be retried")
         );
-        let error = client.retry(4711).await.unwrap_err();
+        let error = client.retry(4711.into()).await.unwrap_err();
         assert!(matches!(
             error,
             Error::NotFound {
                 what: "job",
-                id: 4711
-            }
+                id
+            } if id.get() == 4711
         ));
         assert_eq!(
             error.to_string(),
@@ -276,7 +276,7 @@ async fn pages_of_a_list_follow_one_another_without_gap_or_overlap() {
     with_database(async |db| {
         let all = (0..25).map(|n| new(&n.to_string()).queue(["a", "b"][n % 2]));
         let jobs = client(db).enqueue_many(all).await.unwrap();
-        let newest_first: Vec<i64> = jobs.iter().rev().map(|job| job.id).collect();
+        let newest_first: Vec<_> = jobs.iter().rev().map(|job| job.id).collect();
         let page = || JobFilter::new().limit(10);
         let mut seen = ids(db, page()).await;
         assert_eq!(seen.len(), 10);
@@ -406,10 +406,11 @@ async fn old_jobs_go_with_what_they_left_behind_and_others_stay() {
 
         assert_eq!(client.prune_jobs(365 * day).await.unwrap(), 0);
         assert_eq!(client.prune_jobs(30 * day).await.unwrap(), 2);
-        let left: Vec<i64> = ask(db, "select array_agg(id order by id) from pipeline.jobs").await;
+        let left: Vec<jobs::JobId> =
+            ask(db, "select array_agg(id order by id) from pipeline.jobs").await;
         assert_eq!(left, [recent, later]);
         let attempts = "select array_agg(distinct job) from pipeline.attempts";
-        assert_eq!(ask::<Vec<i64>>(db, attempts).await, [recent]);
+        assert_eq!(ask::<Vec<jobs::JobId>>(db, attempts).await, [recent]);
         let batches = "select count(*) from pipeline.batch_sets";
         assert_eq!(ask::<i64>(db, batches).await, 0);
         assert_eq!(client.prune_jobs(Duration::MAX).await.unwrap(), 0);

@@ -13,14 +13,14 @@ use super::support::{Do, Running, Watch, What, began, client, ended, job, when};
 use crate::processes::Staying;
 
 /// It waits as if nothing had been.
-async fn is_back_at_no_cost(db: &Database, id: i64) {
+async fn is_back_at_no_cost(db: &Database, id: jobs::JobId) {
     let job = job(db, id).await;
     assert_eq!((job.status, job.attempt), (JobStatus::Ready, 0));
     assert_eq!(job.error_class, None);
     assert!(client(db).attempts(id).await.unwrap().is_empty());
 }
 
-async fn runs_elsewhere_as_the_first_attempt(db: &Database, id: i64) {
+async fn runs_elsewhere_as_the_first_attempt(db: &Database, id: jobs::JobId) {
     let worker = Running::start(db, |worker| worker.queue("default", 1));
     worker.gate.let_through(1);
     let job = ended(db, id).await;

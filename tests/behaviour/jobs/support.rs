@@ -291,17 +291,21 @@ pub(crate) async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) 
 }
 
 /// A job as it stands.
-pub(crate) async fn job(db: &Database, id: i64) -> JobInfo {
+pub(crate) async fn job(db: &Database, id: jobs::JobId) -> JobInfo {
     client(db).job(id).await.unwrap().unwrap()
 }
 
 /// Waits until a job is over, and returns it.
-pub(crate) async fn ended(db: &Database, id: i64) -> JobInfo {
+pub(crate) async fn ended(db: &Database, id: jobs::JobId) -> JobInfo {
     when(db, id, |job| job.ended_at.is_some()).await
 }
 
 /// Waits until a job is as the test wants it, and returns it.
-pub(crate) async fn when(db: &Database, id: i64, is_so: impl Fn(&JobInfo) -> bool) -> JobInfo {
+pub(crate) async fn when(
+    db: &Database,
+    id: jobs::JobId,
+    is_so: impl Fn(&JobInfo) -> bool,
+) -> JobInfo {
     eventually("the job is as wanted", async || {
         let job = job(db, id).await;
         is_so(&job).then_some(job)

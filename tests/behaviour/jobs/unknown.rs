@@ -11,7 +11,7 @@ use super::support::{Running, ask, client, ended, errands, eventually, job, when
 use crate::logged::Captured;
 
 /// A worker that does not know the job which it has taken and put back.
-async fn put_back(db: &Database) -> (Running, i64) {
+async fn put_back(db: &Database) -> (Running, jobs::JobId) {
     let worker = Running::start(db, |worker| worker.queue("default", 1));
     let id = client(db).enqueue(Errand::new("a")).await.unwrap().id;
     when(db, id, |job| job.status == JobStatus::Scheduled).await;
@@ -29,7 +29,7 @@ async fn due_after(db: &Database) -> TimeDelta {
 }
 
 /// Lets time pass until the job has been asked about again.
-async fn ask_again_after(db: &Database, id: i64, time: Duration) {
+async fn ask_again_after(db: &Database, id: jobs::JobId, time: Duration) {
     let before = job(db, id).await.run_at;
     db.move_clock(time).await;
     when(db, id, |job| {

@@ -101,7 +101,7 @@ async fn many_runs_are_started_in_several_statements_all_or_none() {
             }
         };
         let runs = client.start((0..40).map(new).collect::<Vec<_>>()).await.unwrap();
-        let read: Vec<(i64, String, Option<String>)> = sqlx::query_as(
+        let read: Vec<(pipeline::RunId, String, Option<String>)> = sqlx::query_as(
             "select s.run, rtrim(s.params #>> '{}', 'x'), r.key
              from pipeline.steps s join pipeline.runs r on r.id = s.run
              order by (rtrim(s.params #>> '{}', 'x'))::int",

@@ -109,7 +109,7 @@ async fn a_chain_is_started_around_the_ids_of_others() {
         assert_eq!(name_of(db, &chained[0]).await, "second");
         assert_eq!(name_of(db, &chained[1]).await, "third");
         assert_eq!(chained[1].wait().await.unwrap(), RunStatus::Succeeded);
-        let edges: Vec<(i64, i64)> =
+        let edges: Vec<(pipeline::RunId, pipeline::RunId)> =
             sqlx::query_as("select upstream, downstream from pipeline.chains order by upstream")
                 .fetch_all(db.pool())
                 .await
@@ -239,7 +239,7 @@ async fn ids_taken_ahead_are_dropped_with_a_lost_connection() {
         // The connection was lost, and with it the ids that were taken ahead.
         let next = run.rerun().await.unwrap();
         assert!(
-            next.id() > lost.id() + 60,
+            next.id().get() > lost.id().get() + 60,
             "{} after {}",
             next.id(),
             lost.id()

@@ -239,10 +239,10 @@ async fn the_database_compares_its_identity_with_that_of_the_worker() {
             .unwrap();
         assert!(here.starts_with(db.name()), "{here}");
         assert_eq!(start(1_000, "elsewhere 1").await, ("started".into(), false));
-        let run = client.run(1_000);
+        let run = client.run(1_000.into());
         assert_eq!(queued(db, &run).await, ("ready".into(), 0, None));
         assert_eq!(start(1_001, &here).await, ("started".into(), true));
-        let run = client.run(1_001);
+        let run = client.run(1_001.into());
         assert_eq!(queued(db, &run).await, ("running".into(), 1, Some(9)));
     })
     .await;

@@ -39,7 +39,7 @@ fn succeeded(jobs: &[Claimed]) -> Vec<::jobs::seams::AttemptEnd> {
     jobs.iter().map(end).collect()
 }
 
-async fn hold(connection: &mut PgConnection, run: i64) {
+async fn hold(connection: &mut PgConnection, run: pipeline::RunId) {
     sqlx::query("select from pipeline.runs where id = $1 for no key update")
         .bind(run)
         .execute(connection)
@@ -47,7 +47,7 @@ async fn hold(connection: &mut PgConnection, run: i64) {
         .unwrap();
 }
 
-async fn status(db: &Database, run: i64) -> String {
+async fn status(db: &Database, run: pipeline::RunId) -> String {
     sqlx::query_scalar("select status::text from pipeline.runs where id = $1")
         .bind(run)
         .fetch_one(db.pool())
@@ -70,8 +70,8 @@ async fn a_held_run_is_named_and_a_deleted_one_is_not() {
         let [held, free] = [runs[0].id(), runs[1].id()];
         let mut holder = db.pool().begin().await.unwrap();
         hold(&mut holder, held).await;
-        let names: Vec<i64> = sqlx::query_scalar("select pipeline.held_runs_v1($1)")
-            .bind([held, free, 4_711])
+        let names: Vec<pipeline::RunId> = sqlx::query_scalar("select pipeline.held_runs_v1($1)")
+            .bind([held, free, 4_711.into()])
             .fetch_one(db.pool())
             .await
             .unwrap();
@@ -152,7 +152,7 @@ async fn a_held_chained_run_is_not_waited_for_and_the_runs_that_lead_to_it_are_n
         assert_eq!((turn.held.len(), turn.ended.len()), (1, 1));
         assert_eq!(
             turn.held[0].job() >> 18,
-            run.id(),
+            run.id().get(),
             "the run that leads to it"
         );
         assert_eq!(status(db, other.id()).await, "succeeded");

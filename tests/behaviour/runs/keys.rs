@@ -219,7 +219,7 @@ async fn a_key_stands_for_this_chain_and_no_other() {
         let late = other.start(one("late")).after([&run]).await.unwrap();
         assert!(late.id() < run.id());
         let again = start().then(one("two")).await.unwrap();
-        let ids = async |run: &pipeline::Run<String>| -> Vec<i64> {
+        let ids = async |run: &pipeline::Run<String>| -> Vec<pipeline::RunId> {
             tests::chain_of(run).await.iter().map(Run::id).collect()
         };
         assert_eq!((again.id(), ids(&again).await), (run.id(), ids(&run).await));
@@ -305,7 +305,7 @@ async fn a_key_stands_for_the_whole_chain() {
             first.then((one("two"), one("three"))).then(one("four"))
         };
         let run = start().await.unwrap();
-        let ids = async |run: &pipeline::Run<String>| -> Vec<i64> {
+        let ids = async |run: &pipeline::Run<String>| -> Vec<pipeline::RunId> {
             tests::chain_of(run).await.iter().map(Run::id).collect()
         };
         it.becomes(&tests::chain_of(&run).await[2], "succeeded").await;

@@ -19,7 +19,7 @@ fn client(db: &Database) -> Client {
     Client::new(db.pool().clone())
 }
 
-fn ids(page: &Page) -> Vec<i64> {
+fn ids(page: &Page) -> Vec<pipeline::RunId> {
     page.runs.iter().map(|run| run.id).collect()
 }
 
@@ -122,7 +122,7 @@ async fn pages_show_every_run_once_whatever_comes_meanwhile() {
                 let late = NewRun::new(named("video")).tag("blue");
                 client.start(late).await.unwrap();
             }
-            let found: BTreeSet<i64> = seen.iter().copied().collect();
+            let found: BTreeSet<_> = seen.iter().copied().collect();
             assert_eq!(found.len(), seen.len(), "none is shown twice");
             assert!(there.is_subset(&found));
             there = client

@@ -147,7 +147,7 @@ fn by_the_model(pipeline: &Declared) -> (String, Vec<(String, String)>) {
 }
 
 /// How often each step of a run was executed.
-async fn executions(db: &Database, run: i64) -> BTreeMap<String, i64> {
+async fn executions(db: &Database, run: pipeline::RunId) -> BTreeMap<String, i64> {
     let rows: Vec<(String, i64)> = sqlx::query_as(
         "select v.step, count(*) from executed e join pipeline.run_steps v on v.batch = e.job
          where v.run = $1 group by v.step",

@@ -51,7 +51,7 @@ async fn registration_and_settlement_cannot_miss_each_other() {
                 }
                 let ups: Vec<_> = names.iter().map(|name| one_step(name)).collect();
                 let ups = it.client.start(ups).await.unwrap();
-                let ids: Vec<i64> = ups.iter().map(Run::id).collect();
+                let ids: Vec<_> = ups.iter().map(Run::id).collect();
                 a_moment(round, 12_000).await;
                 // Two at once, by two clients, of which one names them the other way round.
                 let other = Client::new(db.pool().clone());
@@ -233,7 +233,7 @@ async fn settlements_that_share_what_comes_after_them_do_not_deadlock() {
         for round in 0..15 {
             let ups = (0..6).map(|n| one_step(&format!("{round}.{n}")));
             let ups = it.client.start(ups.collect::<Vec<_>>()).await.unwrap();
-            let ids: Vec<i64> = ups.iter().map(Run::id).collect();
+            let ids: Vec<_> = ups.iter().map(Run::id).collect();
             let chains = (0..6).map(|n| {
                 let (one, other) = (ids[n], ids[(n + 3) % 6]);
                 let client = Client::new(db.pool().clone());

@@ -566,7 +566,10 @@ async fn live_runs_are_looked_at_page_by_page_and_then_from_the_beginning() {
 }
 
 /// What one pass is to look at: run, first step, last step, whether these are its last.
-async fn parts(connection: &mut sqlx::PgConnection, units: i64) -> Vec<(i64, i32, i32, bool)> {
+async fn parts(
+    connection: &mut sqlx::PgConnection,
+    units: i64,
+) -> Vec<(pipeline::RunId, i32, i32, bool)> {
     sqlx::query_as(
         "select part.* from pipeline.reconcile_runs_v1(1, 3600000, 10, $1) as pass
          cross join lateral unnest(pass.runs, pass.firsts, pass.lasts, pass.is_end) as part",

@@ -13,8 +13,8 @@ fn one(name: &str) -> Pipeline<String> {
 }
 
 /// Tries to lock a run, as an advance does: whether it got it.
-async fn advances(connection: &mut PgConnection, run: i64) -> bool {
-    let held: Vec<i64> = sqlx::query_scalar("select pipeline.held_runs_v1(array[$1])")
+async fn advances(connection: &mut PgConnection, run: pipeline::RunId) -> bool {
+    let held: Vec<pipeline::RunId> = sqlx::query_scalar("select pipeline.held_runs_v1(array[$1])")
         .bind(run)
         .fetch_one(connection)
         .await
@@ -24,7 +24,7 @@ async fn advances(connection: &mut PgConnection, run: i64) -> bool {
 }
 
 /// The request that a client leaves when it finds the run held.
-async fn ask_cancel(db: &Database, run: i64) -> i64 {
+async fn ask_cancel(db: &Database, run: pipeline::RunId) -> i64 {
     let asked: Option<i64> =
         sqlx::query_scalar("select request from pipeline.request_cancel_v1($1)")
             .bind(run)
@@ -34,7 +34,7 @@ async fn ask_cancel(db: &Database, run: i64) -> i64 {
     asked.expect("the run is held")
 }
 
-async fn status(db: &Database, run: i64) -> String {
+async fn status(db: &Database, run: pipeline::RunId) -> String {
     sqlx::query_scalar("select status::text from pipeline.runs where id = $1")
         .bind(run)
         .fetch_one(db.pool())
@@ -50,7 +50,7 @@ async fn requests(db: &Database) -> i64 {
 }
 
 /// Waits until a client has left a request for the run.
-async fn is_requested(db: &Database, run: i64) -> i64 {
+async fn is_requested(db: &Database, run: pipeline::RunId) -> i64 {
     eventually("a request", async || {
         sqlx::query_scalar("select id from pipeline.requests where run = $1")
             .bind(run)

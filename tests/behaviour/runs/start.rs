@@ -64,7 +64,7 @@ async fn what_a_lost_transaction_was_to_start_is_started_by_the_next() {
             }
         }
         let runs = client.runs(&RunFilter::new().tag("t")).await.unwrap().runs;
-        let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
+        let ids: Vec<_> = runs.iter().map(|run| run.id).collect();
         assert_eq!(ids, [started.unwrap().id()]);
     })
     .await;

@@ -254,7 +254,7 @@ async fn what_is_told_of_a_run_is_json_too() {
         let run = it.client.start(pipeline.unwrap()).tag("t").await.unwrap();
         run.wait().await.unwrap();
         let state = serde_json::to_value(run.state().await.unwrap()).unwrap();
-        assert_eq!(state["id"], run.id());
+        assert_eq!(state["id"], run.id().get());
         assert_eq!(
             (&state["status"], &state["tags"]),
             (&json!("halted"), &json!(["t"]))
@@ -313,7 +313,7 @@ async fn the_words_are_those_of_the_database() {
 async fn what_is_not_there_is_named() {
     with_database(async |db| {
         let client = Client::new(db.pool().clone());
-        let nobody = client.run(99);
+        let nobody = client.run(99.into());
         let errors = [
             nobody.state().await.unwrap_err(),
             nobody.status().await.unwrap_err(),

@@ -104,7 +104,7 @@ impl Perform for Act {
             What::WaitStubbornly => script.gate(&self.0).acquire().await?.forget(),
         }
         assert!(cx.run().is_some() && cx.step().is_some() && cx.round() >= Some(1));
-        assert_eq!(cx.batch(), Some(cx.id()));
+        assert_eq!(cx.batch().map(i64::from), Some(cx.id().get()));
         Ok(self.0)
     }
 }

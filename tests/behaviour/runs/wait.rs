@@ -84,9 +84,12 @@ async fn a_run_that_has_ended_is_not_waited_for() {
 #[tokio::test]
 async fn a_run_that_is_not_there_is_said_to_be_so() {
     with_database(async |db| {
-        let run = client(db).run(12_345);
+        let run = client(db).run(12_345.into());
         let error = run.wait().await.unwrap_err();
-        assert!(matches!(error, Error::NoRun(12_345)), "{error}");
+        assert!(
+            matches!(error, Error::NoRun(run) if run.get() == 12_345),
+            "{error}"
+        );
         // Nor is one whose transaction is open.
         let client = client(db);
         let mut tx = db.pool().begin().await.unwrap();

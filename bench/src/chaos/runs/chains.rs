@@ -47,6 +47,7 @@ impl Chains {
         let last = second[0].chained().await?;
         let ids: Vec<i64> = std::iter::once(first.id())
             .chain(second.iter().chain(&last).map(Run::id))
+            .map(i64::from)
             .collect();
         self.links.extend(drawn::links(ids.iter().copied(), drawn));
         Ok(ids)

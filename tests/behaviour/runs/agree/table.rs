@@ -102,7 +102,7 @@ impl<'a> Table<'a> {
         });
         let runs: Vec<_> = runs.collect();
         let runs = self.client.start(runs).await.map_err(string)?;
-        game.ids = runs.iter().map(pipeline::Run::id).collect();
+        game.ids = runs.iter().map(|run| run.id().get()).collect();
         game.compare(self.db).await?;
         while !game.is_over() {
             let lost = if game.chance(8) {
