@@ -3134,7 +3134,7 @@ CREATE FUNCTION pipeline.steps_to_reset_v1(p_run bigint, p_named text[]) RETURNS
 declare
     v_graph bigint;
     v_again integer[];
-    v_left_out integer[] := '{}';       -- steps that cx.halt() left out, and that are reset nevertheless
+    v_left_out integer[] := '{}';       -- steps that cx.end_run() left out, and that are reset nevertheless
     v_more integer[];
 begin
     select r.graph into v_graph from pipeline.runs r where r.id = p_run;

@@ -23,34 +23,34 @@ mod attempt;
 mod backend;
 mod batch;
 mod batch_hook;
-#[doc(hidden)]
-pub mod channels;
+mod channels;
 mod client;
 mod context;
 mod engine;
 mod enqueue;
 mod error;
+pub mod extension;
 mod failure;
-#[doc(hidden)]
-pub mod hidden;
+#[cfg(feature = "testing")]
+mod fake;
 mod ids;
 mod input;
 mod job;
 mod known;
-#[doc(hidden)]
-pub mod limits;
+mod limits;
 mod lock_limit;
 mod manage;
 mod migrate;
 mod options;
-mod part;
 mod prune;
+mod redact;
 mod registry;
-#[doc(hidden)]
-pub mod seams;
-#[doc(hidden)]
-pub mod sqlstate;
+mod savepoint;
+mod sqlstate;
 mod stored_json;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod words;
 mod worker;
 
@@ -60,8 +60,6 @@ pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
 pub use chrono;
 pub use client::Client;
 pub use context::{Context, MissingData};
-#[doc(hidden)]
-pub use engine::manual;
 pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
 pub use failure::JobError;

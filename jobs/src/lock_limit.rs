@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool};
 
-use crate::part::Part;
+use crate::savepoint::Savepoint;
 use crate::{Error, Result};
 
 /// How long a client's call waits for a row, by default.
@@ -28,12 +28,12 @@ impl LimitedChange {
         change: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, sqlx::Error> {
         let mut connection = pool.acquire().await?;
-        let mut part = Part::transaction(&mut connection).await?;
-        let outcome = match self.begin(part.connection()).await {
-            Ok(()) => change(part.connection()).await,
+        let mut savepoint = Savepoint::transaction(&mut connection).await?;
+        let outcome = match self.begin(savepoint.connection()).await {
+            Ok(()) => change(savepoint.connection()).await,
             Err(error) => Err(error),
         };
-        part.finish(outcome).await
+        savepoint.finish(outcome).await
     }
 
     /// Limits the lock waits of the transaction that this connection is in.

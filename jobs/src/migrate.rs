@@ -205,7 +205,7 @@ async fn apply(connection: &mut PgConnection, migration: &Migration) -> Result<(
             .await?;
     }
     if !applied(&mut tx).await?.contains_key(&migration.version) {
-        tracing::info!(version = migration.version, name = %migration.description, "migrating");
+        tracing::info!(version = migration.version, name = %migration.description, "applying migration");
         sqlx::raw_sql(migration.sql.clone())
             .execute(&mut *tx)
             .await?;

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::hidden;
+use crate::redact;
 
 /// How deep arrays and objects may be nested. serde reads 127 levels, of which inputs need a few to hold
 /// outputs.
@@ -209,7 +209,7 @@ impl<'j> Scan<'j> {
                         place.push('.');
                     }
                     // A key that cannot be the name of a field is data.
-                    place.push_str(if hidden::is_field(key) { key } else { "*" });
+                    place.push_str(if redact::is_field(key) { key } else { "*" });
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Moment, Probe};
+use jobs::testing::{Moment, Probe};
 use jobs::{Context, Job, JobError, Perform};
 use pipeline::{Branch, Failure, Worker};
 use serde::{Deserialize, Serialize};

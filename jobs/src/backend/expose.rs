@@ -18,7 +18,7 @@ use apalis_core::task::status::Status;
 use apalis_core::task::task_id::TaskId;
 use futures_util::{Stream, StreamExt as _};
 
-use super::{AsItIs, JobsBackend};
+use super::{JobsBackend, WithoutCodec};
 use crate::attempt::{Claimed, Envelope};
 use crate::engine::covers;
 use crate::{Client, JobInfo, JobStatus, WorkerInfo};
@@ -130,7 +130,7 @@ impl JobsBackend {
 /// The answer, or a line in the log.
 fn answered<T, E: std::fmt::Display>(answer: Result<T, E>) -> Option<T> {
     answer
-        .inspect_err(|error| tracing::warn!(%error, "the board's question was not answered"))
+        .inspect_err(|error| tracing::warn!(%error, "board query failed"))
         .ok()
 }
 
@@ -182,13 +182,13 @@ fn shown(job: JobInfo) -> Task<Envelope> {
         .and_then(|at| u64::try_from(at.timestamp()).ok());
     let queue = job.queue.as_str().into();
     TaskBuilder::new(Envelope::listed(Claimed {
-        line: 0,
         id: id.get(),
+        reserved: None,
         token: 0,
         queue: job.queue,
-        kind: job.job_type,
+        job_type: job.job_type,
         attempt: job.attempt,
-        attempts: job.max_attempts,
+        max_attempts: job.max_attempts,
         priority: job.priority,
         run_at: job.run_at,
         waited_ms: 0,
@@ -197,7 +197,7 @@ fn shown(job: JobInfo) -> Task<Envelope> {
         args: job.args.to_string(),
         input: crate::input::Input::None,
         options: None,
-        of_run: None,
+        owner: None,
     }))
     .task_id(TaskId::from_int(id.get().cast_unsigned()))
     .attempt(attempt)
@@ -281,7 +281,7 @@ impl Metrics for JobsBackend {
 
 /// The board can look, and not enqueue: it knows no job type, and what it could send would be
 /// refused by the first worker that decodes it.
-impl TaskSink<Envelope, AsItIs> for JobsBackend {
+impl TaskSink<Envelope, WithoutCodec> for JobsBackend {
     fn start_send(
         self: Pin<&mut Self>,
         _: Task<Envelope>,

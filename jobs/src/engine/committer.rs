@@ -21,7 +21,7 @@ use tokio::sync::{Notify, RwLock};
 use super::config::Config;
 use super::connection::{EngineConnection, limited, timed_out};
 use super::end_rows::end_jobs;
-use super::hooks::Hooks;
+use super::hooks::{EndSettings, Hooks};
 use super::inbox::Inbox;
 use super::lifecycle::{Lifecycle, Phase};
 use super::local::{self, Local};
@@ -194,7 +194,7 @@ impl Committer {
         if self.is_full() {
             return Vec::new();
         }
-        let hand_over = self.hooks.takes_steps() && ends.iter().any(AttemptEnd::is_step);
+        let hand_over = self.hooks.claims_owned_jobs() && ends.iter().any(AttemptEnd::is_owned);
         self.slots.reserve(claim_limit, hand_over)
     }
 
@@ -311,7 +311,7 @@ impl Committer {
 
     /// Plans the statements of ends on a new connection.
     async fn prepare(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        end_jobs(&mut *connection, &[], false, 0).await?;
+        end_jobs(&mut *connection, &[], EndSettings::default()).await?;
         for hook in &self.hooks.end {
             hook.prepare(&mut *connection).await?;
         }
@@ -435,7 +435,7 @@ impl Committer {
         sent: Instant,
         connection: &mut EngineConnection,
     ) {
-        report::ends(&ends, &done);
+        report::ends(&ends, &done, &self.hooks);
         let is_ready_again = |end: &AttemptEnd| match end.kind {
             EndKind::HandBack | EndKind::Lost => true,
             EndKind::Retry | EndKind::Snooze => end.wait.is_zero(),
@@ -499,8 +499,8 @@ impl Committer {
     fn start(&self, claimed: Vec<Claimed>, mut reserved: Vec<Reserved>, sent: Instant) {
         let mut envelopes = Vec::with_capacity(claimed.len());
         for job in claimed {
-            let at = usize::try_from(job.line - 1).unwrap_or(usize::MAX);
-            let slot = reserved.get_mut(at).and_then(|it| it.permits.split(1));
+            let reserved_for = job.reserved.and_then(|at| reserved.get_mut(at));
+            let slot = reserved_for.and_then(|it| it.permits.split(1));
             let resolved = self.config.registry.resolve(&job);
             envelopes.extend(Envelope::claimed(job, resolved, &self.ledger, slot, sent));
         }

@@ -70,7 +70,7 @@ fn spawn_all(engine: &Arc<Engine>, tasks: &mut Tasks, leases: EngineConnection) 
     for task in &engine.hooks.maintenance {
         tasks.spawn(task.name(), engine.maintenance().run(Arc::clone(task)));
     }
-    watchdog::start(&engine.ledger);
+    watchdog::start(&engine.ledger, Arc::clone(&engine.hooks));
 }
 
 fn started(engine: &Engine, connections: usize) {

@@ -106,7 +106,7 @@ impl Ticker {
             self.slots.to_json(),
             &self.config.registry.names(),
             &self.config.registry.versions(),
-            self.hooks.takes_steps(),
+            self.hooks.claims_owned_jobs(),
         )
         .execute(connection)
         .await?;
@@ -251,7 +251,7 @@ impl Ticker {
         let row = sqlx::query_file!(
             "src/sql/tick.sql",
             self.config.worker(),
-            self.hooks.takes_steps(),
+            self.hooks.claims_owned_jobs(),
             looked.due_from,
             looked.claimed_from,
             &asked,
@@ -267,7 +267,7 @@ impl Ticker {
         if !row.is_registered {
             tracing::warn!(
                 worker.id = self.config.worker(),
-                "the row of this worker was gone; it is registered again"
+                "worker row was missing; registering it again"
             );
             self.write_row(connection, self.config.worker()).await?;
         }
@@ -312,7 +312,11 @@ impl Ticker {
             .into_iter()
             .zip(row.lost_runs.unwrap_or_default())
             .zip(row.lost_steps.unwrap_or_default())
-            .map(|((kind, run), step)| JobLabel { kind, run, step });
+            .map(|((job_type, owner_id), owner_label)| JobLabel {
+                job_type,
+                owner_id,
+                owner_label,
+            });
         for (((((id, token), attempt), batch), queue), label) in lost.zip(labels) {
             if !takeovers.is_long_expired(token, heard) {
                 // Look again soon.

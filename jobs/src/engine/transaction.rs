@@ -138,7 +138,7 @@ fn shares(hooks: &Hooks, ends: &[AttemptEnd]) -> Vec<Share> {
 }
 
 fn is_one_statement(parts: Parts<'_>, request: Request<'_>, shares: &[Share]) -> bool {
-    if request.statement_limit.is_some() || parts.hooks.probe.is_some() {
+    if request.statement_limit.is_some() || parts.hooks.has_probe() {
         return false;
     }
     let claims = request.reserved.iter().any(|reserved| reserved.claims);
@@ -251,10 +251,7 @@ async fn end(
         let hook = share.hook.and_then(|at| parts.hooks.end.get(at));
         let ended = match hook {
             Some(hook) => hook.end(&mut *connection, &ends, &offer, settings).await,
-            None => {
-                let (keep, unknown) = (settings.keep_succeeded, settings.unknown_ms);
-                end_jobs(&mut *connection, &ends, keep, unknown).await
-            }
+            None => end_jobs(&mut *connection, &ends, settings).await,
         };
         let ended = ended.map_err(|error| match (share.hook, sqlstate::held_rows(&error)) {
             (Some(hook), Some(rows)) => Failure::Held { hook, rows },
@@ -262,7 +259,7 @@ async fn end(
         })?;
         done.add(ended, share, parts.hooks, request.ends);
     }
-    seat(parts.slots, request.reserved, &mut done.claimed);
+    assign_slots(parts.slots, request.reserved, &mut done.claimed);
     Ok(())
 }
 
@@ -332,12 +329,12 @@ fn offer(parts: Parts<'_>, reserved: &[Reserved]) -> SlotOffer {
     SlotOffer {
         worker: parts.config.worker(),
         queues,
-        kinds: parts.config.kinds.clone(),
+        job_types: parts.config.job_types.clone(),
     }
 }
 
 /// Assigns handed-over jobs to the reserved slots of their queues.
-fn seat(slots: &Slots, reserved: &[Reserved], started: &mut [Claimed]) {
+fn assign_slots(slots: &Slots, reserved: &[Reserved], started: &mut [Claimed]) {
     let mut left: Vec<usize> = reserved.iter().map(Reserved::count).collect();
     for job in started {
         let pattern = slots.pattern_of(&job.queue);
@@ -345,7 +342,7 @@ fn seat(slots: &Slots, reserved: &[Reserved], started: &mut [Claimed]) {
             (0..reserved.len()).find(|at| left[*at] > 0 && Some(reserved[*at].queue) == pattern);
         if let Some(at) = free {
             left[at] -= 1;
-            job.line = i32::try_from(at + 1).unwrap_or(0);
+            job.reserved = Some(at);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The input of a step, assembled from the outputs and failures of its upstream steps.
 
-use jobs::seams::{Claimed, Given, Input, OfRun};
+use jobs::extension::{Claimed, Input, InputValue, Owner, redact};
 
 use crate::db::ids::run_of;
 use crate::db::shape::arrange;
@@ -62,13 +62,13 @@ impl Row {
     pub(super) fn fill(mut self, job: &mut Claimed, limits: InputLimits) {
         job.args = self.params.take().unwrap_or_else(|| "null".to_owned());
         job.options = self.options.take();
-        job.of_run = self.key.take().map(|step| OfRun {
-            run: run_of(job.id),
-            round: self
+        job.owner = self.key.take().map(|label| Owner {
+            id: run_of(job.id),
+            label,
+            generation: self
                 .round
                 .and_then(|round| u32::try_from(round).ok())
                 .unwrap_or(1),
-            step,
         });
         job.input = self.input(limits);
     }
@@ -100,21 +100,21 @@ impl Row {
                     format!(
                         "the stored shape of the step's input cannot be decoded: {}; a newer version \
                          may have stored it: run that version here",
-                        jobs::hidden::reason(&error)
+                        redact::reason(&error)
                     ),
                 );
             }
         };
         let mut elements = self.elements().into_iter();
         match shape {
-            Some(shape) => Input::Given(arrange(&shape, &mut elements)),
+            Some(shape) => Input::Value(arrange(&shape, &mut elements)),
             None if elements.len() == 0 => Input::None,
-            None if elements.len() == 1 => elements.next().map_or(Input::None, Input::Given),
-            None => Input::Given(Given::Many(elements.collect())),
+            None if elements.len() == 1 => elements.next().map_or(Input::None, Input::Value),
+            None => Input::Value(InputValue::Many(elements.collect())),
         }
     }
 
-    fn elements(self) -> Vec<Given> {
+    fn elements(self) -> Vec<InputValue> {
         let count = self.takes.as_ref().map_or(0, Vec::len);
         let column = |column: Option<Vec<Option<String>>>| {
             let mut column = column.unwrap_or_default();
@@ -144,15 +144,17 @@ impl Row {
     }
 }
 
-fn element(takes: &str, output: Option<String>, failure: Option<Failure>) -> Given {
+fn element(takes: &str, output: Option<String>, failure: Option<Failure>) -> InputValue {
     let json = |failure: &Failure| serde_json::to_string(failure).unwrap_or_default();
     match (takes, failure, output) {
-        ("outcome", Some(failure), _) => Given::Value(format!(r#"{{"Err":{}}}"#, json(&failure))),
-        ("outcome", None, Some(output)) => Given::Value(format!(r#"{{"Ok":{output}}}"#)),
-        ("failure", Some(failure), _) => Given::Value(json(&failure)),
-        ("failure", None, _) => Given::Absent,
-        ("maybe", _, Some(output)) => Given::Present(output),
-        (_, _, Some(output)) => Given::Value(output),
-        (_, _, None) => Given::Absent,
+        ("outcome", Some(failure), _) => {
+            InputValue::Value(format!(r#"{{"Err":{}}}"#, json(&failure)))
+        }
+        ("outcome", None, Some(output)) => InputValue::Value(format!(r#"{{"Ok":{output}}}"#)),
+        ("failure", Some(failure), _) => InputValue::Value(json(&failure)),
+        ("failure", None, _) => InputValue::Absent,
+        ("maybe", _, Some(output)) => InputValue::Present(output),
+        (_, _, Some(output)) => InputValue::Value(output),
+        (_, _, None) => InputValue::Absent,
     }
 }

@@ -7,7 +7,7 @@ pub(crate) mod notifications;
 pub(crate) mod requests;
 pub(crate) mod shape;
 
-use jobs::sqlstate::ErrorClass;
+use jobs::extension::sqlstate::ErrorClass;
 
 /// Returns whether the error is a conflict with another transaction, so that the statement may be retried: a
 /// chained run is held (PB001, see `settle_chains_v1`), a lock is held, or a serialization failed.

@@ -1,6 +1,6 @@
 //! Notifications about runs: their channels and payloads.
 
-use jobs::seams::Notification;
+use jobs::extension::Notification;
 use sqlx::PgPool;
 
 /// The channel that announces ended runs.

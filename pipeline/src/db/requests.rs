@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobs::seams::Effects;
+use jobs::extension::Effects;
 use sqlx::{PgConnection, PgPool};
 
 use super::{is_conflict, notifications};

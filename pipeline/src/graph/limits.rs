@@ -30,7 +30,7 @@ const DISPLAY_NAME: usize = 256;
 /// The longest description, in bytes.
 const DESCRIPTION: usize = 4 << 10;
 /// The longest duration: what a timestamp can bear to have added.
-const LONGEST_MS: u64 = jobs::limits::LONGEST.as_secs() * 1_000;
+const LONGEST_MS: u64 = jobs::extension::limits::LONGEST.as_secs() * 1_000;
 const UP_TO_LONGEST: &str = "from 1 ms to 100 years";
 
 /// What holds for the whole pipeline.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use ::jobs::manual::ManualEngine;
-use ::jobs::manual::{Outcome, Slots};
+use ::jobs::testing::ManualEngine;
+use ::jobs::testing::{Outcome, Slots};
 use pipeline::{Continue, Ignore, Pipeline, RunStatus, StepStatus, Worker};
 use tests::with_database;
 use tokio_util::sync::CancellationToken;
 
-use super::hand::{CLAIM, Hand, callbacks, declare, engine, failure, halt, success};
+use super::hand::{CLAIM, Hand, callbacks, declare, end_run, engine, failure, success};
 use crate::runs::support::{Script, Told, act};
 
 fn one(attempts: u16) -> Pipeline {
@@ -140,7 +140,7 @@ async fn t043_t051_t273_t274_t275_h078_an_end_that_comes_again_changes_nothing()
         it.is(&run, "halted", "a failed, b failed").await;
         run.reopen().step("a").await.unwrap();
         it.take().await;
-        it.end(&run, "a", halt()).await;
+        it.end(&run, "a", end_run()).await;
         it.is(&run, "succeeded", "a ended_run, b skipped").await;
         it.again(&run, "b", success()).await;
         it.is(&run, "succeeded", "a ended_run, b skipped").await;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use ::jobs::manual::{ManualEngine, Outcome, Slots, Turn};
-use ::jobs::seams::Claimed;
+use ::jobs::extension::Claimed;
+use ::jobs::testing::{ManualEngine, Outcome, Slots, Turn};
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Branch, Client, Pipeline, Plan, Run, Step, Worker};
 use serde::{Deserialize, Serialize};
@@ -65,8 +65,8 @@ pub(super) fn failure() -> Outcome {
     Outcome::Discard("Broken".into(), "made to".into())
 }
 
-pub(super) fn halt() -> Outcome {
-    Outcome::Halt("\"enough\"".into())
+pub(super) fn end_run() -> Outcome {
+    Outcome::EndOwner("\"enough\"".into())
 }
 
 /// The answer of a deciding step.

@@ -1,7 +1,7 @@
 //! Races: each alone, many rounds, each with engines of its own on connections of their own.
 
-use ::jobs::manual::{ManualEngine, Slots};
-use ::jobs::seams::Claimed;
+use ::jobs::extension::Claimed;
+use ::jobs::testing::{ManualEngine, Slots};
 use futures_util::future::join_all;
 use pipeline::{Client, Continue, Pipeline, Run};
 use tests::with_database;

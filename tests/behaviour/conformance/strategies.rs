@@ -3,7 +3,7 @@
 use pipeline::{Continue, Ignore};
 use tests::with_database;
 
-use super::hand::{Hand, declare, failure, halt};
+use super::hand::{Hand, declare, end_run, failure};
 use crate::runs::support::act;
 
 #[tokio::test]
@@ -181,7 +181,7 @@ async fn t237_t238_t239_t240_halting_from_inside_ends_a_run_early_and_well() {
                 p.following(&a).step("after", act("after"));
             }))
             .await;
-        it.end(&run, "a", halt()).await;
+        it.end(&run, "a", end_run()).await;
         it.is(&run, "succeeded", "a ended_run, after skipped").await;
         // For the queue it is a success: tried once, and no error.
         let attempts = run.attempts("a").await.unwrap();
@@ -206,7 +206,7 @@ async fn t241_what_runs_beside_a_halt_from_inside_ends_as_ever() {
                 p.following((&a, &b)).step("after", act("after"));
             }))
             .await;
-        it.end(&run, "a", halt()).await;
+        it.end(&run, "a", end_run()).await;
         it.is(&run, "running", "a ended_run, b enqueued, after skipped")
             .await;
         it.succeed(&run, "b").await;

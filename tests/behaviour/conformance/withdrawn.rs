@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::jobs::manual::Outcome;
+use ::jobs::testing::Outcome;
 use pipeline::{Client, Error, Pipeline, StepState, StepStatus};
 use sqlx::types::Json;
 use tests::with_database;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{ClaimHook, Claimed, Moment};
+use jobs::extension::{ClaimHook, Claimed};
+use jobs::testing::Moment;
 use jobs::{JobFilter, JobStatus, NewJob};
 use sqlx::PgConnection;
 use tests::{Database, with_database};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::seams::Moment;
+use jobs::testing::Moment;
 use jobs::{JobStatus, NewJob};
 use sqlx::{PgConnection, Postgres, Transaction};
 use tests::{Database, with_database};

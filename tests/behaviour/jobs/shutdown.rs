@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::seams::Moment;
+use jobs::testing::Moment;
 use jobs::{JobStatus, NewJob};
 use rustix::process::Signal;
 use tests::{Database, Errand, with_database};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Moment, Probe};
+use jobs::testing::{Moment, Probe};
 use jobs::{Client, Context, Job, JobError, JobInfo, Perform, Worker};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

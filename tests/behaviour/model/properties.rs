@@ -56,7 +56,7 @@ fn final_statuses(play: &Play, run: RunId) -> (R, Vec<(Key, S)>) {
 proptest! {
     #![proptest_config(config())]
 
-    /// Without Halt, `cx.halt()`, `after_any` and cancel, the order of ends does not matter.
+    /// Without Halt, `cx.end_run()`, `after_any` and cancel, the order of ends does not matter.
     #[test]
     fn every_order_of_ends_gives_the_same_statuses(
         spec in graph(Knobs::ORDER_FREE),

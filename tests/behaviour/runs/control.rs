@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use pipeline::{Continue, Error, Pipeline, RunFilter, RunStatus};
+use pipeline::jobs::{Context, Job, JobError, Perform};
+use pipeline::{Continue, Error, Pipeline, RunFilter, RunStatus, Worker};
+use serde::{Deserialize, Serialize};
 use tests::with_database;
 
-use super::support::{Running, Told, What, act};
+use super::support::{Running, Told, What, act, eventually};
 use crate::logged::Captured;
 
 fn simple(name: &str) -> Pipeline<String> {
@@ -221,13 +223,53 @@ async fn a_step_that_fails_for_good_is_one_log_line_with_its_reason_run_step_and
             format!("run.id={}", run.id()),
             "step.key=\"b\"".to_owned(),
             "key=\"order-7\"".to_owned(),
-            "job.kind=\"act\"".to_owned(),
+            "job.type=\"act\"".to_owned(),
             "error.class=\"Told\"".to_owned(),
             "error.message=\"told to fail\"".to_owned(),
         ] {
             assert!(lines[0].contains(&part), "{part}: {}", lines[0]);
         }
         assert!(log.contains("worker stopped"), "{log}");
+    })
+    .await;
+}
+
+#[derive(Serialize, Deserialize, Job)]
+struct Talk;
+
+impl Perform for Talk {
+    type Input = ();
+    type Output = ();
+
+    async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
+        tracing::info!("inside");
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_a_step_logs_stands_in_the_spans_of_its_run_and_its_job() {
+    Captured::begin();
+    with_database(async |db| {
+        let it = Running::start_with(db, Worker::register::<Talk>);
+        let pipeline = Pipeline::configure("x", |p| p.step("talk", Talk)).unwrap();
+        let run = it.client.start(pipeline).await.unwrap();
+        it.becomes(&run, "succeeded").await;
+        let plain = it.client.enqueue(Talk).await.unwrap().id;
+        let span = format!("job{{job.id={plain} ");
+        eventually("the plain job has logged", async || {
+            let log = Captured::so_far();
+            let inside = |line: &&str| line.contains(&span) && line.ends_with("inside");
+            let line = log.lines().find(inside)?;
+            assert!(!line.contains("run{"), "{line}");
+            Some(())
+        })
+        .await;
+        it.stop().await;
+        let log = Captured::text();
+        let spans = format!("run{{run.id={} step.key=\"talk\"}}:job{{job.id=", run.id());
+        let inside = |line: &&str| line.contains(&spans) && line.ends_with("inside");
+        assert_eq!(log.lines().filter(inside).count(), 1, "{log}");
     })
     .await;
 }
@@ -246,7 +288,7 @@ async fn the_failure_of_an_optional_step_is_no_warning() {
         it.becomes(&run, "succeeded").await;
         it.stop().await;
         let log = Captured::text();
-        let of_it = |line: &&str| line.contains("optional step failed");
+        let of_it = |line: &&str| line.contains("optional job failed");
         let lines: Vec<&str> = log.lines().filter(of_it).collect();
         assert_eq!(lines.len(), 1, "{log}");
         assert!(lines[0].contains(" INFO "), "{}", lines[0]);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ::jobs::manual::{ManualEngine, Outcome, Slots};
+use ::jobs::testing::{ManualEngine, Outcome, Slots};
 use futures_util::future::join_all;
 use pipeline::{Client, Error, Pipeline, Run, RunStatus, Worker};
 use tests::with_database;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::jobs::manual::{ManualEngine, Slots, Turn};
-use ::jobs::seams::AttemptEnd;
+use ::jobs::extension::AttemptEnd;
+use ::jobs::testing::{ManualEngine, Slots, Turn};
 use parking_lot::Mutex;
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Client, Run, RunEnded, StepContext as _, Worker};
@@ -34,7 +34,7 @@ struct Inner {
 pub(crate) enum What {
     Succeed,
     Fail,
-    Halt,
+    EndRun,
     /// Waits until it is let through, or asked to stop.
     Wait,
     /// Waits until it is let through, whatever it is asked.
@@ -90,7 +90,7 @@ impl Perform for Act {
         match what.unwrap_or(What::Succeed) {
             What::Succeed => {}
             What::Fail => return Err(JobError::new("Told", "told to fail")),
-            What::Halt => cx.halt(),
+            What::EndRun => cx.end_run(),
             What::Wait => {
                 let gate = script.gate(&self.0);
                 tokio::select! {

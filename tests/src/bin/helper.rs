@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::seams::Moment;
+use jobs::testing::Moment;
 use jobs::{Context, Job, JobError, Perform, Worker, shutdown_signal};
 use local_postgres::{Claim, Cluster, Durability, Server};
 use serde::{Deserialize, Serialize};

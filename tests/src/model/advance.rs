@@ -1,4 +1,4 @@
-//! How a run moves on: edges, decisions, Halt, `cx.halt()`, and when it is over (rules 9, 12-14, 20).
+//! How a run moves on: edges, decisions, Halt, `cx.end_run()`, and when it is over (rules 9, 12-14, 20).
 
 use pipeline::graph::spec::{Join, StepKind, Strategy, Takes};
 
@@ -37,10 +37,10 @@ impl Model {
         self.skip(run, is_skipped, &Why::HaltedBy(by), out)
     }
 
-    /// Rule 14: `cx.halt()` skips pending and waiting steps.
+    /// Rule 14: `cx.end_run()` skips pending and waiting steps.
     ///
     /// Reading: all of them. The exemption of rule 12 is from "Halt's skipping", the strategy's;
-    /// and `cx.halt()` does not set `halt_triggered`, so a failure beside it makes the run `failed`.
+    /// and `cx.end_run()` does not set `halt_triggered`, so a failure beside it makes the run `failed`.
     fn end_early(&mut self, run: RunId, by: Key, out: &mut Vec<Effect>) -> Result<(), Refusal> {
         self.skip(run, |_| true, &Why::EndedBy(by), out)
     }

@@ -204,7 +204,7 @@ fn verdict(kind: &StepKind, outcome: &Outcome, draining: bool) -> Verdict {
         Outcome::Stopped if draining => end(Cancelled, None),
         Outcome::Stopped => end(Failed, None),
         // Rule 14. Also while draining: it is what the attempt did.
-        Outcome::Halt(value) => end(EndedRun, Some(Value::Of(*value))),
+        Outcome::EndRun(value) => end(EndedRun, Some(Value::Of(*value))),
         // Reading: a run that is being cancelled gets no child; the step waits no more than others.
         Outcome::Child if draining => Verdict::End(Cancelled, None, Some(Why::Cancelled)),
         Outcome::Child => Verdict::Wait,

@@ -13,8 +13,8 @@ use super::sketch::Sketch;
 pub struct Knobs {
     /// The strategy Halt.
     pub halt: bool,
-    /// Attempts that call `cx.halt()`.
-    pub cx_halt: bool,
+    /// Attempts that call `cx.end_run()`.
+    pub end_run: bool,
     /// `after_any`.
     pub any: bool,
     /// Timers, signals, children, lists, and jobs that return pipelines.
@@ -32,7 +32,7 @@ impl Knobs {
     /// Everything.
     pub const ALL: Self = Self {
         halt: true,
-        cx_halt: true,
+        end_run: true,
         any: true,
         waits: true,
         out_of_arms: true,
@@ -43,7 +43,7 @@ impl Knobs {
     /// Nothing that makes a result depend on the order of ends.
     pub const ORDER_FREE: Self = Self {
         halt: false,
-        cx_halt: false,
+        end_run: false,
         any: false,
         ..Self::ALL
     };
@@ -119,7 +119,7 @@ pub fn graph(knobs: Knobs) -> impl Strategy<Value = Sketch> {
 pub fn script(knobs: Knobs) -> impl Strategy<Value = Script> {
     vec(any::<u8>(), 40).prop_map(move |fates| Script {
         fates,
-        halts: knobs.cx_halt,
+        ends_run: knobs.end_run,
         children: knobs.waits,
         good_from: u32::MAX,
     })

@@ -121,8 +121,8 @@ pub enum Outcome {
     Success(Payload),
     /// A deciding job returned this arm (§8).
     Chose(String),
-    /// It called `cx.halt()` and then returned a value (rule 14).
-    Halt(Payload),
+    /// It called `cx.end_run()` and then returned a value (rule 14).
+    EndRun(Payload),
     /// It returned a pipeline (rule 22).
     Child,
     /// It failed, and no attempt is left or wanted.
@@ -259,7 +259,7 @@ pub enum Why {
     NoneTaken,
     /// This step failed under Halt (rule 13).
     HaltedBy(Key),
-    /// This step called `cx.halt()` (rule 14).
+    /// This step called `cx.end_run()` (rule 14).
     EndedBy(Key),
     /// The run was cancelled (rule 18).
     Cancelled,

@@ -12,7 +12,7 @@
 //! | [`world`] | runs, steps, and the only two functions that change a status |
 //! | [`event`] | what comes in, what goes out, what is refused |
 //! | [`apply`] | one event, one transaction (4); starting (7), taking and ending attempts (3, 15) |
-//! | [`advance`] | edges, decisions, Halt, `cx.halt()`, the end of a run (9, 12, 13, 14, 20) |
+//! | [`advance`] | edges, decisions, Halt, `cx.end_run()`, the end of a run (9, 12, 13, 14, 20) |
 //! | [`waits`] | time, timers, signals, children (22, 23) |
 //! | [`cancel`] | cancel and deadline (18) |
 //! | [`chains`] | callbacks and chains (16, 17) |

@@ -14,8 +14,8 @@ use super::world::{Model, Step};
 pub struct Script {
     /// One number for each step and round, counted through.
     pub fates: Vec<u8>,
-    /// Whether attempts may call `cx.halt()`.
-    pub halts: bool,
+    /// Whether attempts may call `cx.end_run()`.
+    pub ends_run: bool,
     /// Whether jobs may return pipelines.
     pub children: bool,
     /// From this round on everything succeeds.
@@ -32,7 +32,7 @@ enum Fate {
     Good,
     /// It fails for good.
     Bad,
-    Halts,
+    EndsRun,
     /// It returns a pipeline, which then succeeds.
     Parent,
     /// It chooses what is no arm, and waits in vain.
@@ -50,7 +50,7 @@ impl Script {
             _ if round >= self.good_from => Fate::Good,
             0..=12 => Fate::Good,
             13..=16 => Fate::Bad,
-            17 if self.halts => Fate::Halts,
+            17 if self.ends_run => Fate::EndsRun,
             18 if self.children => Fate::Parent,
             _ => Fate::Odd,
         }
@@ -64,7 +64,7 @@ impl Script {
         }
         match (self.fate(no, round), kind) {
             (Fate::Bad, _) => Outcome::Failed,
-            (Fate::Halts, _) => Outcome::Halt(u64::from(number)),
+            (Fate::EndsRun, _) => Outcome::EndRun(u64::from(number)),
             (Fate::Odd, StepKind::Branch { .. }) => Outcome::Chose("no such arm".to_owned()),
             (_, StepKind::Branch { arms, .. }) => {
                 Outcome::Chose(arms[usize::from(number) % arms.len()].clone())

@@ -90,8 +90,8 @@ impl Model {
     /// Reading: an error path is decided again together with the step that it watches, and so is
     /// everything after it, whatever its status.
     ///
-    /// Reading: what `cx.halt()` left out stays skipped, also where its upstream is reset, unless the step
-    /// that called `cx.halt()` is reset itself.
+    /// Reading: what `cx.end_run()` left out stays skipped, also where its upstream is reset, unless the step
+    /// that called `cx.end_run()` is reset itself.
     fn to_reset(&self, run: RunId, named: &[Key]) -> BTreeSet<usize> {
         let here = &self.runs[run.0];
         let nodes = &here.graph.nodes;

@@ -74,7 +74,7 @@ pub enum StepStatus {
     Waiting,
     Succeeded,
     Failed,
-    /// Its attempt called `cx.halt()` and succeeded.
+    /// Its attempt called `cx.end_run()` and succeeded.
     EndedRun,
     Skipped,
     SkippedByBranch,

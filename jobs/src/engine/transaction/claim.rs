@@ -21,15 +21,15 @@ pub(super) async fn claim(
     done: &mut Committed,
 ) -> Result<(), sqlx::Error> {
     let reserved = request.reserved;
-    let seated = |at: usize| {
-        let line = i32::try_from(at + 1).unwrap_or(0);
-        done.claimed.iter().filter(|job| job.line == line).count()
+    let assigned = |at: usize| {
+        let claimed = done.claimed.iter();
+        claimed.filter(|job| job.reserved == Some(at)).count()
     };
     done.asked = (0..reserved.len())
         .filter(|at| reserved[*at].claims)
         .map(|at| Asked {
             at,
-            count: reserved[at].count().saturating_sub(seated(at)),
+            count: reserved[at].count().saturating_sub(assigned(at)),
             last: None,
         })
         .filter(|asked| asked.count > 0)
@@ -58,7 +58,7 @@ pub(super) async fn claim(
         &limits,
         parts.config.claim_bytes,
         parts.config.only.as_deref(),
-        parts.hooks.takes_steps(),
+        parts.hooks.claims_owned_jobs(),
         &ranges.lines as &[Option<i32>],
         &ranges.columns.queues,
         &ranges.columns.to_queues as &[Option<String>],
@@ -98,13 +98,13 @@ pub(super) async fn claim(
             done.cut_short.push(queue);
         }
         claimed.push(Claimed {
-            line: i32::try_from(asked.at + 1).unwrap_or(0),
             id,
+            reserved: Some(asked.at),
             token,
             queue: row.queue.unwrap_or_default(),
-            kind: row.job_type.unwrap_or_default(),
+            job_type: row.job_type.unwrap_or_default(),
             attempt: row.attempt.unwrap_or(1),
-            attempts: row.max_attempts.unwrap_or(1),
+            max_attempts: row.max_attempts.unwrap_or(1),
             priority,
             run_at: row.run_at.unwrap_or_default(),
             waited_ms,
@@ -113,7 +113,7 @@ pub(super) async fn claim(
             args: row.args.unwrap_or_default(),
             input: row.input.map_or(Input::None, Input::Json),
             options: row.options,
-            of_run: None,
+            owner: None,
         });
     }
     if let Some(now) = now {
@@ -121,13 +121,13 @@ pub(super) async fn claim(
         done.looked = Some((ranges, found, now));
     }
     for asked in &mut done.asked {
-        let line = i32::try_from(asked.at + 1).unwrap_or(0);
-        let came = claimed.iter().filter(|job| job.line == line).count();
-        asked.last = asked.last.filter(|_| came >= asked.count);
+        let is_here = |job: &&Claimed| job.reserved == Some(asked.at);
+        let count = claimed.iter().filter(is_here).count();
+        asked.last = asked.last.filter(|_| count >= asked.count);
     }
     let before: Vec<(i64, String, DateTime<Utc>)> = claimed
         .iter()
-        .filter(|job| job.is_step())
+        .filter(|job| job.is_owned())
         .map(|job| (job.id, job.queue.clone(), job.run_at))
         .collect();
     let count = claimed.len();
@@ -198,7 +198,7 @@ fn split_or_refuse(
         return;
     }
     for mut job in part {
-        tracing::error!(job.id = job.id, job.kind, %error, "job input could not be loaded");
+        tracing::error!(job.id = job.id, job.type = job.job_type, %error, "job input could not be loaded");
         job.input = Input::Refused(
             "InputRefused".to_owned(),
             format!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::jobs::manual::{ManualEngine, Turn};
+use ::jobs::testing::{ManualEngine, Turn};
 use ::jobs::{Context, Job, JobError, Perform};
 use futures_util::future::try_join_all;
 use pipeline::graph::spec::Takes;
