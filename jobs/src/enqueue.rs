@@ -80,7 +80,7 @@ impl NewJob {
     pub(crate) fn with_input<J: Perform>(job: &J) -> Self {
         Self {
             kind: J::NAME,
-            args: serde_json::to_string(job).map_err(|error| error.to_string()),
+            args: crate::encode::to_string(job).map_err(|error| error.to_string()),
             queue: J::OPTIONS.queue.to_owned(),
             priority: J::OPTIONS.priority,
             attempts: J::OPTIONS.attempts,

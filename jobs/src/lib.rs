@@ -26,6 +26,8 @@ mod batch_hook;
 mod channels;
 mod client;
 mod context;
+#[doc(hidden)]
+pub mod encode;
 mod engine;
 mod enqueue;
 mod error;
@@ -69,6 +71,8 @@ pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, Outcome, WorkerInfo
 pub use migrate::{MINIMUM_SERVER, migrate, migrations};
 pub use options::{Backoff, Growth, JobOptions};
 pub use pipeline_derive::Job;
+#[doc(hidden)]
+pub use registry::Registering;
 pub use registry::{Jobs, Output, Performer};
 pub use sqlx;
 pub use stored_json::JsonProblem;

@@ -117,6 +117,10 @@ impl Registry {
 pub trait Jobs {
     #[doc(hidden)]
     fn register(registry: &mut Registering<'_>) -> Result<()>;
+
+    /// Returns whether a job type of this name is among them.
+    #[doc(hidden)]
+    fn contains(name: &str) -> bool;
 }
 
 /// The way into a worker's registry.
@@ -128,15 +132,23 @@ impl<J: Perform> Jobs for J {
     fn register(registry: &mut Registering<'_>) -> Result<()> {
         registry.0.add::<J>()
     }
+
+    fn contains(name: &str) -> bool {
+        J::NAME == name
+    }
 }
 
 macro_rules! tuples {
     ($($name:ident)*) => {
         #[diagnostic::do_not_recommend]
-        impl<$($name: Perform),*> Jobs for ($($name,)*) {
+        impl<$($name: Jobs),*> Jobs for ($($name,)*) {
             fn register(registry: &mut Registering<'_>) -> Result<()> {
-                $(registry.0.add::<$name>()?;)*
+                $($name::register(registry)?;)*
                 Ok(())
+            }
+
+            fn contains(name: &str) -> bool {
+                false $(|| $name::contains(name))*
             }
         }
     };
@@ -281,7 +293,7 @@ fn input<T: DeserializeOwned + 'static>(kind: &str, input: &Input) -> Result<T, 
 
 fn encode<T: serde::Serialize>(kind: &'static str, output: &T) -> Result<Output, JobError> {
     let refused = |error: &dyn fmt::Display| JobError::new("BadOutput", error).with(Then::Fail);
-    let raw = serde_json::value::to_raw_value(output).map_err(|error| {
+    let raw = crate::encode::to_raw_value(output).map_err(|error| {
         refused(&format!(
             "the output of `{kind}` cannot be written as JSON: {error}; {NO_JSON}"
         ))

@@ -146,7 +146,7 @@ fn offer(hand_over: &mut HandOver, group: &Group<'_>, step: &mut StepRow<'_>) ->
     let id = step_id(step.run, node.no());
     let mut job = Claimed::handed_over(id, token, kind.to_owned(), options.queue.clone());
     job.priority = options.priority;
-    job.max_attempts = i16::try_from(options.attempts).unwrap_or(i16::MAX);
+    job.max_attempts = i16::try_from(options.max_attempts).unwrap_or(i16::MAX);
     job.lease_ms = i32::try_from(options.lease_ms).unwrap_or(i32::MAX);
     job.args = params.to_owned();
     job.options = options_json(group.graph, node);

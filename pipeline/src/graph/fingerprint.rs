@@ -260,7 +260,7 @@ fn options(options: &StepOptions, ink: &mut Ink) {
     let StepOptions {
         queue,
         priority,
-        attempts,
+        max_attempts,
         timeout_ms,
         lease_ms,
         backoff,
@@ -268,7 +268,7 @@ fn options(options: &StepOptions, ink: &mut Ink) {
     } = options;
     ink.text(queue);
     ink.0.update(priority.to_le_bytes());
-    ink.number((*attempts).into());
+    ink.number((*max_attempts).into());
     ink.maybe(*timeout_ms);
     ink.number(*lease_ms);
     // As it is stored: what a backoff may come to hold is in it too.

@@ -14,19 +14,13 @@ use super::problem::Problem;
 pub(super) const NAME: usize = 128;
 
 /// The key of the barrier number `number` of its graph (the first is 1): `barrier:1`.
-pub fn barrier_key(number: usize) -> String {
+pub(crate) fn barrier_key(number: usize) -> String {
     format!("barrier:{number}")
 }
 
 /// The key of the merge of a branch: `merge:format`.
-pub fn merge_key(branch: &str) -> String {
+pub(crate) fn merge_key(branch: &str) -> String {
     format!("merge:{branch}")
-}
-
-/// The key of merge number `number` of a branch that has several (the first is 1):
-/// `merge:format:2`.
-pub fn numbered_merge_key(branch: &str, number: usize) -> String {
-    format!("merge:{branch}:{number}")
 }
 
 /// 1 to 128 of a-z A-Z 0-9 . _ -
@@ -250,7 +244,7 @@ mod tests {
             barrier_key(1),
             merge_key("format"),
             merge_key(&long),
-            numbered_merge_key(&long, 12),
+            format!("merge:{long}:12"),
         ] {
             assert!(is_generated(&key), "{key}");
             assert!(!is_name(&key), "{key}");

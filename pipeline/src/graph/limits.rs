@@ -259,8 +259,8 @@ fn options(place: impl Fn() -> Place + Copy, options: &StepOptions, problems: &m
             range,
         });
     };
-    if options.attempts == 0 || i16::try_from(options.attempts).is_err() {
-        let given = options.attempts.to_string();
+    if options.max_attempts == 0 || i16::try_from(options.max_attempts).is_err() {
+        let given = options.max_attempts.to_string();
         out("number of attempts", given, "from 1 to 32767");
     }
     if !(1_000..=86_400_000).contains(&options.lease_ms) {
@@ -318,7 +318,7 @@ fn ms(ms: u64) -> String {
 }
 
 /// What a message shows of a value that may be long or strange; a valid key is shown whole.
-pub(super) fn shown(value: &str) -> String {
+pub(crate) fn shown(value: &str) -> String {
     const WHOLE: usize = 150;
     if value.len() <= WHOLE && value.bytes().all(|byte| byte.is_ascii_graphic()) {
         return value.to_owned();

@@ -25,6 +25,6 @@ pub use declaration_error::DeclarationError;
 pub use fingerprint::Fingerprint;
 pub use invalid::{Invalid, Place};
 pub use json::ReadError;
-pub use keys::{barrier_key, merge_key, numbered_merge_key};
-pub(crate) use limits::{TAG, TAGS};
+pub(crate) use keys::{barrier_key, merge_key};
+pub(crate) use limits::{TAG, TAGS, shown};
 pub use problem::{Absence, Problem};

@@ -223,7 +223,7 @@ pub struct StepOptions {
     /// Higher runs first.
     pub priority: i16,
     /// How often it is tried.
-    pub attempts: u16,
+    pub max_attempts: u16,
     /// How long one attempt may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,

@@ -12,7 +12,7 @@ use crate::runs::support::act;
 /// `a`, then `b`, with callbacks.
 fn two() -> Pipeline {
     declare(|p| {
-        let a = p.step("a", act("a")).attempts(3);
+        let a = p.step("a", act("a")).max_attempts(3);
         p.following(&a).step("b", act("b"));
         callbacks(p);
     })

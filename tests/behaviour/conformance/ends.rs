@@ -13,7 +13,7 @@ use crate::runs::support::{Script, Told, act};
 
 fn one(attempts: u16) -> Pipeline {
     declare(|p| {
-        p.step("a", act("a")).attempts(attempts);
+        p.step("a", act("a")).max_attempts(attempts);
         callbacks(p);
     })
 }
@@ -91,7 +91,7 @@ async fn t169_t267_a_discarded_attempt_is_the_last_and_fails_its_step() {
         let mut it = Hand::new(db).await;
         let run = it
             .start(declare(|p| {
-                let a = p.step("a", act("a")).attempts(5);
+                let a = p.step("a", act("a")).max_attempts(5);
                 p.following(&a).step("b", act("b"));
             }))
             .await;
@@ -131,7 +131,7 @@ async fn t043_t051_t273_t274_t275_h078_an_end_that_comes_again_changes_nothing()
         // Nor one of a step that was left out: its attempt was one of an earlier round.
         let run = it
             .start(declare(|p| {
-                let a = p.step("a", act("a")).on_failure(Ignore);
+                let a = p.step("a", act("a")).failure_strategy(Ignore);
                 p.following(&a).step("b", act("b"));
             }))
             .await;

@@ -56,7 +56,7 @@ async fn t266_a_step_that_fails_each_time_has_failed_when_its_attempts_are_used_
         let it = Running::start(db);
         it.script.tell("a", What::Fail);
         let pipeline = declare(|p| {
-            p.step("a", act("a")).attempts(3);
+            p.step("a", act("a")).max_attempts(3);
         });
         let run = it.client.start(pipeline).await.unwrap();
         assert_eq!(run.wait().await.unwrap(), RunStatus::Halted);

@@ -33,7 +33,7 @@ async fn t056_t057_t245_a_steps_own_ignore_under_halt_halts_nothing() {
         let mut it = Hand::new(db).await;
         let run = it
             .start(declare(|p| {
-                let a = p.step("a", act("a")).on_failure(Ignore);
+                let a = p.step("a", act("a")).failure_strategy(Ignore);
                 let b = p.following(&a).step("b", act("b"));
                 p.following(&b).step("c", act("c"));
                 let d = p.step("d", act("d"));
@@ -57,7 +57,7 @@ async fn t244_t246_what_comes_after_an_ignored_failure_runs_all_the_way_down() {
         let mut it = Hand::new(db).await;
         let run = it
             .start(declare(|p| {
-                let a = p.step("a", act("a")).on_failure(Ignore);
+                let a = p.step("a", act("a")).failure_strategy(Ignore);
                 let b = p.following(&a).step("b", act("b"));
                 p.following(&b).step("c", act("c"));
             }))
@@ -117,7 +117,7 @@ async fn t208_a_step_that_continues_under_ignore_breaks_all_that_comes_after_it(
         let run = it
             .start(declare(|p| {
                 p.failure_strategy(Ignore);
-                let a = p.step("a", act("a")).on_failure(Continue);
+                let a = p.step("a", act("a")).failure_strategy(Continue);
                 let b = p.following(&a).step("b", act("b"));
                 p.following(&b).step("c", act("c"));
             }))

@@ -6,9 +6,9 @@ use jobs::{Backoff, Context, Job, JobError, Perform};
 use pipeline::graph::spec::{
     CallbackOn, Edge, GraphSpec, Join, Shape, StepKind, StepSpec, Strategy, Takes,
 };
-use pipeline::schemars::JsonSchema;
 use pipeline::{
-    Branch, Continue, Define, Failure, Halt, Ignore, Invalid, Named, Pipeline, Plan, RunEnded, Step,
+    Branch, Continue, Define, Failure, Halt, Ignore, Invalid, Named, Pipeline, PipelineBuilder,
+    RunEnded, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -294,7 +294,7 @@ fn u034_steps_are_recorded_in_order_with_all_their_options_and_never_their_param
             .step("a", Load { secret })
             .queue("other")
             .priority(9)
-            .attempts(2)
+            .max_attempts(2)
             .timeout(Duration::from_secs(9))
             .lease(Duration::from_secs(8))
             .backoff(Backoff::fixed(Duration::from_secs(1)))
@@ -305,7 +305,11 @@ fn u034_steps_are_recorded_in_order_with_all_their_options_and_never_their_param
     assert_eq!(keys(spec), ["a", "b"]);
     let options = step(spec, "a").options.as_ref().unwrap();
     assert_eq!(
-        (options.queue.as_str(), options.priority, options.attempts),
+        (
+            options.queue.as_str(),
+            options.priority,
+            options.max_attempts
+        ),
         ("other", 9, 2)
     );
     assert_eq!(
@@ -323,7 +327,11 @@ fn u034_steps_are_recorded_in_order_with_all_their_options_and_never_their_param
     });
     let options = step(self::spec(&of_type), "a").options.clone().unwrap();
     assert_eq!(
-        (options.queue.as_str(), options.priority, options.attempts),
+        (
+            options.queue.as_str(),
+            options.priority,
+            options.max_attempts
+        ),
         ("media", 3, 7)
     );
     assert_eq!(options.timeout_ms, Some(60_000));
@@ -445,9 +453,9 @@ fn u042_u043_branches_have_arms_come_together_and_follow_one_another() {
 fn u044_u050_a_step_has_its_own_strategy_or_none() {
     let declared = Pipeline::configure("u044", |p| {
         let none = p.step("none", Make);
-        none.then("halt", Add).on_failure(Halt);
-        none.then("continue", Add).on_failure(Continue);
-        let ignored = none.then("ignore", Add).on_failure(Ignore);
+        none.then("halt", Add).failure_strategy(Halt);
+        none.then("continue", Add).failure_strategy(Continue);
+        let ignored = none.then("ignore", Add).failure_strategy(Ignore);
         p.after((&none, &ignored)).step("maybe", Either);
         p.after((&none, &ignored)).step("outcome", Judge);
         p.after_failure(&ignored).step("mend", Mend);
@@ -559,7 +567,7 @@ fn a_list_of_none_is_held_back_by_its_phase() {
 fn a_handle_given_twice_gives_two_values() {
     let declared = Pipeline::configure("twice", |p| {
         let a = p.step("a", Make);
-        let ignored = p.step("ignored", Make).on_failure(Ignore);
+        let ignored = p.step("ignored", Make).failure_strategy(Ignore);
         p.after((&a, &a)).following(&a).step("both", Both);
         p.after(&[a.clone(), a.clone(), a.clone()]).step("sum", Sum);
         p.after((&ignored, &ignored)).step("judge", JudgeAgain);
@@ -682,8 +690,7 @@ fn a_handle_can_be_held_over_an_await_and_sent_to_another_thread() {
 }
 
 /// The params of a named pipeline.
-#[derive(Serialize, Deserialize, JsonSchema, Pipeline)]
-#[schemars(crate = "pipeline::schemars")]
+#[derive(Serialize, Deserialize, Pipeline)]
 #[pipeline(name = "video.processing")]
 struct Video {
     id: i64,
@@ -691,8 +698,9 @@ struct Video {
 }
 
 impl Define for Video {
+    type Jobs = (Make, Add);
     type Output = Step<i64>;
-    fn define(&self, p: &Plan) -> Self::Output {
+    fn define(&self, p: &PipelineBuilder) -> Self::Output {
         let source = p.step("source", Make);
         for preset in &self.presets {
             source.then(&format!("to_{preset}"), Add);

@@ -53,7 +53,7 @@ async fn a_step_whose_worker_died_is_logged_with_its_type_its_run_and_its_key() 
     Captured::begin();
     with_database(async |db| {
         let client = Client::new(db.pool().clone());
-        let pipeline = Pipeline::configure("x", |p| p.step("first", act("a")).attempts(2));
+        let pipeline = Pipeline::configure("x", |p| p.step("first", act("a")).max_attempts(2));
         let run = client.start(pipeline.unwrap()).await.unwrap();
         sqlx::query(
             "update pipeline.jobs set status = 'running', token = id, worker = 99, attempt = 1,

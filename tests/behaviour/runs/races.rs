@@ -178,7 +178,7 @@ async fn a_late_end_of_the_round_before_changes_nothing() {
             claim: true,
         };
         for round in 0..40_u64 {
-            let pipeline = Pipeline::configure("late", |p| p.step("a", act("a")).attempts(2));
+            let pipeline = Pipeline::configure("late", |p| p.step("a", act("a")).max_attempts(2));
             let run = client.start(pipeline.unwrap()).await.unwrap();
             let old = late
                 .turn(Vec::new(), claim, true)

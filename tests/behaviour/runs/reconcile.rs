@@ -212,7 +212,7 @@ async fn a_strategy_decides_what_follows_from_a_lost_row_as_from_any_failure() {
         });
         let ignored = Pipeline::configure("ignored", |p| {
             p.step("beside", Make(1));
-            let hold = p.step("hold", Hold).on_failure(Ignore);
+            let hold = p.step("hold", Hold).failure_strategy(Ignore);
             p.after(&hold).step("or_else", OrElse(7))
         });
         let run = client(db).start(carry_on.unwrap()).await.unwrap();

@@ -67,7 +67,7 @@ fn options() -> StepOptions {
     StepOptions {
         queue: "default".to_owned(),
         priority: 0,
-        attempts: 3,
+        max_attempts: 3,
         timeout_ms: None,
         lease_ms: 30_000,
         backoff: Backoff::default(),
@@ -247,7 +247,7 @@ impl Node {
     }
 
     /// With a strategy of its own.
-    pub fn on_failure(mut self, strategy: Strategy) -> Self {
+    pub fn failure_strategy(mut self, strategy: Strategy) -> Self {
         self.0.strategy = Some(strategy);
         self
     }

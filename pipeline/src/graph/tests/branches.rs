@@ -437,7 +437,7 @@ fn the_failure_of_a_decision_cannot_be_ignored_and_an_inherited_ignore_acts_as_c
         step: "format".into(),
     };
     assert_eq!(
-        problem([branch("format", &["hd"]).on_failure(Strategy::Ignore)]),
+        problem([branch("format", &["hd"]).failure_strategy(Strategy::Ignore)]),
         expected
     );
     assert_eq!(problem([branch("format", &["hd"]).optional()]), expected);

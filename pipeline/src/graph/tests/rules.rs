@@ -12,7 +12,7 @@ fn a_value_that_may_be_absent_names_both_steps_and_both_remedies() {
         "step `publish` takes the value of `thumbnail` as sure, but it is optional: take it as one \
          that may be absent (`maybe`), or let `thumbnail` not be optional"
     );
-    let ignored = with(job("thumbnail").on_failure(Strategy::Ignore));
+    let ignored = with(job("thumbnail").failure_strategy(Strategy::Ignore));
     assert!(ignored.contains("its failure is ignored"), "{ignored}");
 }
 
@@ -30,8 +30,8 @@ fn under_a_pipeline_wide_ignore_a_sure_value_needs_a_step_with_a_strategy_of_its
          has no strategy of its own: take it as one that may be absent (`maybe`), or give `encode` a \
          strategy of its own, halt or continue"
     );
-    compile(with(job("encode").on_failure(Strategy::Halt)));
-    compile(with(job("encode").on_failure(Strategy::Continue)));
+    compile(with(job("encode").failure_strategy(Strategy::Halt)));
+    compile(with(job("encode").failure_strategy(Strategy::Continue)));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn an_any_join_takes_the_value_of_the_first_or_the_order_of_all() {
     let steps = |takes: [Takes; 2]| {
         [
             job("a").optional(),
-            job("b").on_failure(Strategy::Continue),
+            job("b").failure_strategy(Strategy::Continue),
             job("c").takes("a", takes[0]).takes("b", takes[1]).any(),
             job("d").after(&["c"]),
         ]
@@ -410,7 +410,7 @@ fn an_output_is_made_of_the_steps_it_names() {
 
 #[test]
 fn what_the_coordinator_resolves_has_no_settings_of_a_job() {
-    let mut with = barrier(1).on_failure(Strategy::Halt).optional().any();
+    let mut with = barrier(1).failure_strategy(Strategy::Halt).optional().any();
     with.input = Some(Shape::One);
     with.options = Some(options());
     let found = problems_of(&graph([job("a"), with, job("b")]));
@@ -441,8 +441,8 @@ fn a_job_has_options_and_what_is_no_job_has_none() {
 
 #[test]
 fn optional_with_another_strategy_contradicts_itself() {
-    valid([job("a").optional().on_failure(Strategy::Ignore)]);
-    let problem = problem([job("a").optional().on_failure(Strategy::Halt)]);
+    valid([job("a").optional().failure_strategy(Strategy::Ignore)]);
+    let problem = problem([job("a").optional().failure_strategy(Strategy::Halt)]);
     assert_eq!(problem, Problem::OptionalWithStrategy { step: "a".into() });
 }
 

@@ -373,7 +373,7 @@ fn u040_the_video_pipeline() {
 
 #[test]
 fn u044_a_steps_own_strategy_decides_for_it_alone() {
-    let graph = valid([job("a").on_failure(Strategy::Continue), job("b")]);
+    let graph = valid([job("a").failure_strategy(Strategy::Continue), job("b")]);
     assert_eq!(graph.node(0).unwrap().strategy(), Strategy::Continue);
     assert_eq!(graph.node(1).unwrap().strategy(), Strategy::Halt);
     let json = r#"{"name":"p","steps":[{"key":"a","kind":{"type":"barrier"},"strategy":"stop"}]}"#;

@@ -344,7 +344,7 @@ fn with_attempts(mut spec: GraphSpec) -> GraphSpec {
         .iter_mut()
         .filter_map(|step| step.options.as_mut())
     {
-        options.attempts = 1_000;
+        options.max_attempts = 1_000;
     }
     spec
 }
