@@ -58,7 +58,9 @@ mod worker;
 
 pub use attempt::Envelope;
 pub use backend::JobsBackend;
-pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
+#[doc(hidden)]
+pub use batch::BatchInput;
+pub use batch::{Batch, BatchEnded, BatchState, NewBatch};
 pub use chrono;
 pub use client::Client;
 pub use context::{Context, MissingData};
@@ -66,14 +68,18 @@ pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
 pub use failure::JobError;
 pub use ids::{BatchId, JobId};
-pub use job::{Job, NoInput, OnError, Perform};
+#[doc(hidden)]
+pub use job::NoInput;
+pub use job::{Job, OnError, Perform};
 pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, Outcome, WorkerInfo};
-pub use migrate::{MINIMUM_SERVER, migrate, migrations};
+#[doc(hidden)]
+pub use migrate::MINIMUM_SERVER;
+pub use migrate::{migrate, migrations};
 pub use options::{Backoff, Growth, JobOptions};
 pub use pipeline_derive::Job;
+pub use registry::{Jobs, Performer};
 #[doc(hidden)]
-pub use registry::Registering;
-pub use registry::{Jobs, Output, Performer};
+pub use registry::{Output, Registering};
 pub use sqlx;
 pub use stored_json::JsonProblem;
 pub use words::UnknownWord;

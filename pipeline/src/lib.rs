@@ -5,23 +5,30 @@
 extern crate self as pipeline;
 
 mod client;
+mod context;
 mod coordinator;
 mod db;
+#[doc(hidden)]
 pub mod declare;
 mod error;
+#[doc(hidden)]
 pub mod graph;
 mod ids;
+pub mod prelude;
 mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod worker;
 
-pub use chrono;
+// What the application sees of runs.
 pub use client::{
-    Attempt, BadCursor, Client, Cursor, Event, EventLevel, EventStatus, IntoRun, IntoStage, NewRun,
-    NodeKind, Page, ReconcilerStats, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start,
-    Started, StartedRuns, StepReason, StepState, Wait,
+    Attempt, BadCursor, Client, Cursor, Event, EventLevel, EventStatus, IntoStage, NewRun,
+    NodeKind, Page, ReconcilerStats, Reopen, Run, RunFilter, RunInfo, RunState, Start, StepReason,
+    StepState, Wait,
 };
+#[doc(hidden)]
+pub use client::{IntoRun, Stage, Started, StartedRuns};
+pub use context::StepContext;
 pub use declare::{
     Branch, Continue, Define, Failure, Halt, Ignore, IgnoredStep, Named, OptionalStep, Pipeline,
     PipelineBuilder, RunEnded, Step,
@@ -29,9 +36,17 @@ pub use declare::{
 pub use error::{Error, Result};
 pub use graph::{Graph, Invalid, Problem};
 pub use ids::RunId;
-pub use jobs::{self, UnknownWord};
 pub use pipeline_derive::{Branch, Pipeline};
-pub use schemars;
-pub use sqlx;
 pub use status::{RunStatus, StepStatus};
-pub use worker::{StepContext, Worker};
+pub use worker::Worker;
+
+// What the application sees of jobs.
+#[doc(inline)]
+pub use jobs::{
+    AttemptInfo, Backoff, Batch, BatchEnded, BatchId, BatchState, Context, Enqueue, Enqueued, Job,
+    JobError, JobFilter, JobId, JobInfo, JobOptions, JobStatus, JsonProblem, MissingData, NewBatch,
+    NewJob, OnError, Outcome, Perform, UnknownWord, WorkerInfo, shutdown_signal,
+};
+
+// The crates whose types are in public signatures.
+pub use {chrono, jobs, schemars, sqlx};

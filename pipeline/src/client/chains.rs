@@ -77,7 +77,9 @@ impl<O> Run<O> {
     }
 
     fn all(&self, runs: Vec<i64>) -> Vec<Run> {
-        runs.into_iter().map(|id| self.client().run(id.into())).collect()
+        runs.into_iter()
+            .map(|id| self.client().run(id.into()))
+            .collect()
     }
 }
 

@@ -337,7 +337,9 @@ impl<O> Reopen<'_, O> {
             }
         };
         tx.commit().await?;
-        self.run.notify(&reopened.queues, &reopened.ended, false).await;
+        self.run
+            .notify(&reopened.queues, &reopened.ended, false)
+            .await;
         if !reopened.pending.is_empty() {
             let pool = self.run.client().pool();
             requests::process_chain_requests(pool, &reopened.pending).await;

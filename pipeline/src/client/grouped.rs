@@ -17,8 +17,8 @@ use tokio::sync::oneshot;
 use super::Client;
 use super::hand_over::Offer;
 use super::new_run::NewRun;
-use super::start_plan::StartPlan;
 use super::send::resend_on_pool;
+use super::start_plan::StartPlan;
 use crate::{Error, Result};
 
 /// How long a start waits for the one before. A start that takes longer does not hold up the others.

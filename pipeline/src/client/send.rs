@@ -47,7 +47,11 @@ impl FoundRun {
 
 /// Sends a start on a connection of the pool, and sends it again if the answer is lost: the database recognises
 /// the start by its nonces.
-pub(super) async fn on_pool(client: &Client, pool: &PgPool, plan: &StartPlan<'_>) -> Result<Vec<FoundRun>> {
+pub(super) async fn on_pool(
+    client: &Client,
+    pool: &PgPool,
+    plan: &StartPlan<'_>,
+) -> Result<Vec<FoundRun>> {
     resend_on_pool(client, pool, plan, &mut Vec::new(), &mut Vec::new()).await
 }
 

@@ -297,7 +297,9 @@ impl<O> Run<O> {
                     .map_err(sqlx::Error::from)?,
                 attempt: count(row.attempt),
                 attempts: row.max_attempts.map(count),
-                reason: row.reason.and_then(|reason| StepReason::of(&reason, row.cause)),
+                reason: row
+                    .reason
+                    .and_then(|reason| StepReason::of(&reason, row.cause)),
                 arm: row.arm,
                 enqueued_at: row.enqueued_at,
                 started_at: row.step_ended_at.zip(ran).map(|(ended, ran)| ended - ran),

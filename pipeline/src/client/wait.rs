@@ -97,15 +97,17 @@ impl Wait {
     async fn ended_in_time(&self, limit: Duration) -> Result<RunStatus> {
         match tokio::time::timeout(limit, self.ended()).await {
             Ok(ended) => Ok(ended?.status),
-            Err(_) => match tokio::time::timeout(STATUS_TIMEOUT, self.client.status(self.run)).await {
-                Ok(Ok(status)) if status.is_ended() => Ok(status),
-                Ok(Err(error @ Error::NoRun(_))) => Err(error),
-                status => Err(Error::Timeout {
-                    run: self.run,
-                    limit,
-                    status: status.ok().and_then(Result::ok),
-                }),
-            },
+            Err(_) => {
+                match tokio::time::timeout(STATUS_TIMEOUT, self.client.status(self.run)).await {
+                    Ok(Ok(status)) if status.is_ended() => Ok(status),
+                    Ok(Err(error @ Error::NoRun(_))) => Err(error),
+                    status => Err(Error::Timeout {
+                        run: self.run,
+                        limit,
+                        status: status.ok().and_then(Result::ok),
+                    }),
+                }
+            }
         }
     }
 }

@@ -35,10 +35,7 @@ pub(crate) fn requests_added() -> Notification {
 /// Announces jobs in these queues, and sends these notifications. Receivers also poll, so a failure is only logged.
 pub(crate) async fn send(pool: &PgPool, queues: &[String], notifications: &[Notification]) {
     let channels: Vec<&str> = notifications.iter().map(|it| it.channel).collect();
-    let payloads: Vec<&str> = notifications
-        .iter()
-        .map(|it| it.payload.as_str())
-        .collect();
+    let payloads: Vec<&str> = notifications.iter().map(|it| it.payload.as_str()).collect();
     let sent = sqlx::query_file!(
         "src/sql/notify.sql",
         queues,

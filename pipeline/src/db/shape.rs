@@ -5,7 +5,10 @@ use jobs::extension::InputValue;
 use crate::graph::spec::Shape;
 
 /// Arranges the elements in this shape, for the input of a step or the output of a run.
-pub(crate) fn arrange(shape: &Shape, elements: &mut impl Iterator<Item = InputValue>) -> InputValue {
+pub(crate) fn arrange(
+    shape: &Shape,
+    elements: &mut impl Iterator<Item = InputValue>,
+) -> InputValue {
     match shape {
         Shape::One => elements.next().unwrap_or(InputValue::Absent),
         Shape::Maybe => match elements.next() {

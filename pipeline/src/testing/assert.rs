@@ -12,7 +12,7 @@ use jobs::extension::redact::Redacted;
 use serde::de::DeserializeOwned;
 
 use super::Harness;
-use crate::{Result, Run, RunState, RunStatus, StepState, StepStatus, StepReason};
+use crate::{Result, Run, RunState, RunStatus, StepReason, StepState, StepStatus};
 
 impl Harness {
     /// The run as it stands now, to say what it should be. What is not so panics, with the whole run in
@@ -177,9 +177,11 @@ fn cause(why: &StepReason) -> Option<&str> {
         | StepReason::NoFailure { of: step }
         | StepReason::HaltedBy { step }
         | StepReason::EndedBy { step } => Some(step),
-        StepReason::NoneSucceeded | StepReason::NoneTaken | StepReason::Cancelled | StepReason::Deadline | StepReason::RunSkipped => {
-            None
-        }
+        StepReason::NoneSucceeded
+        | StepReason::NoneTaken
+        | StepReason::Cancelled
+        | StepReason::Deadline
+        | StepReason::RunSkipped => None,
     }
 }
 

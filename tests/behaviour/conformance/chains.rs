@@ -201,7 +201,8 @@ async fn t249_what_is_chained_to_a_run_that_has_halted_is_skipped_at_once() {
         it.fail(&run, "a").await;
         let late = run.then(one("b")).then(one("c")).await.unwrap();
         it.is(&late, "skipped", "b skipped").await;
-        it.is(&late.chained().await.unwrap()[0], "skipped", "c skipped").await;
+        it.is(&late.chained().await.unwrap()[0], "skipped", "c skipped")
+            .await;
         assert_eq!(it.fired(&late).await, "complete");
     })
     .await;
@@ -347,14 +348,16 @@ async fn a_chain_goes_on_after_a_run_whose_failures_are_optional_and_not_after_o
         });
         let run = it.client.start(optional).then(one("b")).await.unwrap();
         it.fail(&run, "a").await;
-        it.is(&run.chained().await.unwrap()[0], "running", "b enqueued").await;
+        it.is(&run.chained().await.unwrap()[0], "running", "b enqueued")
+            .await;
         let failed = named("c", |p| {
             p.failure_strategy(Continue);
             p.step("c", act("c"));
         });
         let run = it.client.start(failed).then(one("d")).await.unwrap();
         it.fail(&run, "c").await;
-        it.is(&run.chained().await.unwrap()[0], "skipped", "d skipped").await;
+        it.is(&run.chained().await.unwrap()[0], "skipped", "d skipped")
+            .await;
     })
     .await;
 }

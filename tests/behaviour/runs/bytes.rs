@@ -100,7 +100,10 @@ async fn many_runs_are_started_in_several_statements_all_or_none() {
                 None => new,
             }
         };
-        let runs = client.start((0..40).map(new).collect::<Vec<_>>()).await.unwrap();
+        let runs = client
+            .start((0..40).map(new).collect::<Vec<_>>())
+            .await
+            .unwrap();
         let read: Vec<(pipeline::RunId, String, Option<String>)> = sqlx::query_as(
             "select s.run, rtrim(s.params #>> '{}', 'x'), r.key
              from pipeline.steps s join pipeline.runs r on r.id = s.run
@@ -119,7 +122,10 @@ async fn many_runs_are_started_in_several_statements_all_or_none() {
         let conflict = NewRun::new(says("video", "other")).key("k99");
         let more =
             (40..60).map(|no| NewRun::new(says("video", &format!("{no}{}", "x".repeat(500)))));
-        let error = client.start(more.chain([conflict]).collect::<Vec<_>>()).await.unwrap_err();
+        let error = client
+            .start(more.chain([conflict]).collect::<Vec<_>>())
+            .await
+            .unwrap_err();
         assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
         assert_eq!(count(&client).await, 40);
     })

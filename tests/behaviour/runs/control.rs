@@ -116,12 +116,14 @@ async fn a_cancelled_run_stops_what_runs_and_never_starts_the_rest() {
         it.becomes(&run, "cancelled").await;
         run.cancel().await.unwrap();
         assert_eq!(it.steps(&run).await, ["a cancelled", "b cancelled"]);
-        it.becomes(&run.chained().await.unwrap()[0], "skipped").await;
+        it.becomes(&run.chained().await.unwrap()[0], "skipped")
+            .await;
         it.script.says("complete x cancelled 1 []").await;
         it.script.tell("x.a", What::Succeed);
         run.reopen().await.unwrap();
         it.becomes(&run, "succeeded").await;
-        it.becomes(&run.chained().await.unwrap()[0], "succeeded").await;
+        it.becomes(&run.chained().await.unwrap()[0], "succeeded")
+            .await;
         let refused = run.cancel().await.unwrap_err();
         assert!(
             matches!(

@@ -88,7 +88,10 @@ async fn an_error_path_behind_a_barrier_waits_for_the_rest_of_the_phase_also_aft
             step.unwrap().reason.clone()
         };
         let by = "bad".to_owned();
-        assert_eq!(why("barrier:1"), Some(StepReason::Broken { by: by.clone() }));
+        assert_eq!(
+            why("barrier:1"),
+            Some(StepReason::Broken { by: by.clone() })
+        );
         assert_eq!(why("next"), Some(StepReason::HaltedBy { step: by }));
         it.stop().await;
     })

@@ -80,7 +80,11 @@ async fn many_runs_of_several_graphs_are_started_around_the_ids_of_others() {
         }
         let runs = ["a", "b", "a", "c", "b"].map(|name| says(name, "x"));
         let keyed = NewRun::new(says("a", "y")).key("k");
-        let runs = runs.map(NewRun::new).into_iter().chain([keyed]).collect::<Vec<_>>();
+        let runs = runs
+            .map(NewRun::new)
+            .into_iter()
+            .chain([keyed])
+            .collect::<Vec<_>>();
         let started = one.start(runs).await.unwrap();
         let mut names = Vec::new();
         for run in &started {

@@ -160,7 +160,10 @@ async fn a_held_chained_run_is_not_waited_for_and_the_runs_that_lead_to_it_are_n
         holder.rollback().await.unwrap();
         let turn = engine.turn(turn.held, Slots::default(), false).await;
         assert_eq!(turn.unwrap().ended.len(), 1);
-        assert_eq!(status(db, run.chained().await.unwrap()[0].id()).await, "running");
+        assert_eq!(
+            status(db, run.chained().await.unwrap()[0].id()).await,
+            "running"
+        );
     })
     .await;
 }

@@ -308,7 +308,8 @@ async fn a_key_stands_for_the_whole_chain() {
         let ids = async |run: &pipeline::Run<String>| -> Vec<pipeline::RunId> {
             tests::chain_of(run).await.iter().map(Run::id).collect()
         };
-        it.becomes(&tests::chain_of(&run).await[2], "succeeded").await;
+        it.becomes(&tests::chain_of(&run).await[2], "succeeded")
+            .await;
         let again = start().await.unwrap();
         assert_eq!(again.id(), run.id());
         assert_eq!(ids(&again).await, ids(&run).await);

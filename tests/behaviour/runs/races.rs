@@ -239,15 +239,17 @@ async fn settlements_that_share_what_comes_after_them_do_not_deadlock() {
                 let client = Client::new(db.pool().clone());
                 async move {
                     let down = client.start(one_step("down")).after([one, other]);
-                    down
-                        .then((one_step("x"), one_step("y")))
+                    down.then((one_step("x"), one_step("y")))
                         .then(one_step("end"))
                         .await
                 }
             });
             for chain in join_all(chains).await {
                 let chain = chain.unwrap();
-                assert_eq!(over(&tests::chain_of(&chain).await[2]).await, RunStatus::Succeeded);
+                assert_eq!(
+                    over(&tests::chain_of(&chain).await[2]).await,
+                    RunStatus::Succeeded
+                );
             }
         }
         for worker in workers {

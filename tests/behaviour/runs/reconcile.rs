@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Client, Continue, Error, ReconcilerStats, Ignore, Pipeline, Run, Worker};
+use pipeline::{Client, Continue, Error, Ignore, Pipeline, ReconcilerStats, Run, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{Database, with_database};
 use tokio::sync::Semaphore;
@@ -534,10 +534,7 @@ async fn one_acts_at_a_time_and_not_before_it_is_time() {
 #[tokio::test]
 async fn live_runs_are_looked_at_page_by_page_and_then_from_the_beginning() {
     with_database(async |db| {
-        let runs = client(db)
-            .start(vec![declared(); 5])
-            .await
-            .unwrap();
+        let runs = client(db).start(vec![declared(); 5]).await.unwrap();
         let mut connection = db.pool().acquire().await.unwrap();
         let mut pages = Vec::new();
         for _ in 0..5 {
@@ -639,10 +636,7 @@ async fn a_run_that_cannot_be_looked_at_is_passed_by() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_find_each_thing_once() {
     with_database(async |db| {
-        let runs = client(db)
-            .start(vec![declared(); 40])
-            .await
-            .unwrap();
+        let runs = client(db).start(vec![declared(); 40]).await.unwrap();
         let workers = [
             Looking::start(db, &["gate", "default"]),
             Looking::start(db, &["gate", "default"]),

@@ -146,11 +146,7 @@ async fn runs_of_several_pipelines_start_together_in_the_order_they_were_named()
             assert_eq!(&run.state().await.unwrap().pipeline, name);
         }
         assert_eq!(
-            it.client
-                .start(Vec::<Pipeline>::new())
-                .await
-                .unwrap()
-                .len(),
+            it.client.start(Vec::<Pipeline>::new()).await.unwrap().len(),
             0
         );
         it.stop().await;
@@ -199,11 +195,7 @@ async fn a_mistake_is_said_before_anything_is_written() {
         ];
         for (wrong, message) in wrong {
             // One that is right does not go alone.
-            let error = client
-                .start([new(), wrong])
-                .await
-                .unwrap_err()
-                .to_string();
+            let error = client.start([new(), wrong]).await.unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
             assert_eq!(rows(db).await, 0, "{error}");
         }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use pipeline::jobs::{Backoff, JobStatus, Outcome};
 use pipeline::{
-    Client, Continue, Error, NodeKind, Pipeline, Run, RunFilter, RunStatus, StepStatus, StepReason, Worker,
+    Client, Continue, Error, NodeKind, Pipeline, Run, RunFilter, RunStatus, StepReason, StepStatus,
+    Worker,
 };
 use serde_json::json;
 use tests::with_database;

@@ -38,7 +38,10 @@ async fn a_chain_on_a_connection_without_a_transaction_is_started_as_a_whole() {
             .start_in(&mut connection, says("a", "x"))
             .then(says("b", "x"));
         let run = chain.await.unwrap();
-        assert_eq!((run.chained().await.unwrap().len(), count(&client).await), (1, 2));
+        assert_eq!(
+            (run.chained().await.unwrap().len(), count(&client).await),
+            (1, 2)
+        );
         refuse_chains(db).await;
         let chain = client
             .start_in(&mut connection, says("a", "x"))

@@ -127,10 +127,7 @@ async fn a_timeout_says_where_the_run_stands() {
 async fn ten_thousand_waiters_share_one_connection_which_goes_after_them() {
     with_database(async |db| {
         let client = client(db);
-        let runs = client
-            .start(vec![one_step(); 5_000])
-            .await
-            .unwrap();
+        let runs = client.start(vec![one_step(); 5_000]).await.unwrap();
         // Two for each run, through clones of the client.
         let waits = runs.iter().chain(&runs).map(|run| run.clone().wait());
         let mut all = pin!(join_all(waits.map(|wait| wait.into_future())));

@@ -1,7 +1,7 @@
 //! What a case is made of: a graph, and how its runs go.
 
 use pipeline::graph::spec::{Edge, GraphSpec, StepKind, Takes};
-use pipeline::{Graph, EventLevel, Pipeline};
+use pipeline::{EventLevel, Graph, Pipeline};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 use tests::model::arbitrary::{Knobs, graph, script};
