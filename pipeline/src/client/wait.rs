@@ -1,9 +1,11 @@
 //! Waiting for the end of a run.
 
+use std::convert::Infallible;
 use std::future::IntoFuture;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use jobs::extension::RunningJob;
 
 use super::output::Returned;
 use super::{Client, Run};
@@ -11,6 +13,9 @@ use crate::{Error, Result, RunId, RunStatus};
 
 /// The maximum time to read the run's status after a timeout.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a job may wait for a run before the slots of the job's queue are checked, and how often they are.
+const SLOT_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Waits for the end of a run when awaited.
 #[derive(Debug, Clone)]
@@ -70,6 +75,14 @@ impl Wait {
     }
 
     pub(super) async fn ended(&self) -> Result<Ended> {
+        tokio::select! {
+            biased;
+            ended = self.told() => ended,
+            never = warn_of_full_queue(self.run) => match never {},
+        }
+    }
+
+    async fn told(&self) -> Result<Ended> {
         let shared = &self.client.shared;
         loop {
             let database = shared.remembered.database();
@@ -124,4 +137,31 @@ impl IntoFuture for Wait {
             }
         })
     }
+}
+
+/// Warns once if the current task performs a job of a worker of this process, and no slot of the job's queue is free:
+/// if the run needs a slot of the same queue, the job waits for ever.
+async fn warn_of_full_queue(run: RunId) -> Infallible {
+    if let Some(task) = tokio::task::try_id() {
+        loop {
+            tokio::time::sleep(SLOT_CHECK_INTERVAL).await;
+            let Some(job) = RunningJob::of_task(task) else {
+                break;
+            };
+            if job.free_slots == 0 {
+                tracing::warn!(
+                    run.id = run.get(),
+                    job.id = job.id,
+                    job.type = job.job_type,
+                    queue = job.queue,
+                    slots = job.slots,
+                    "job waits for a run while it holds the last slot of its queue: if the run needs this queue, \
+                     neither ends; return from the job and chain the work that follows with `Run::then`, or give the \
+                     steps of the run another queue"
+                );
+                break;
+            }
+        }
+    }
+    std::future::pending().await
 }
