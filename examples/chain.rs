@@ -46,7 +46,7 @@ async fn main() -> Result<()> {
             show(&run.then(small("late")?).await?).await?;
 
             let succeeded = RunFilter::new().status(RunStatus::Succeeded);
-            assert_eq!(client.runs(&succeeded).await?.runs.len(), 6);
+            assert_eq!(client.runs(&succeeded).await?.items.len(), 6);
             Ok(())
         },
     )

@@ -159,8 +159,8 @@ pub enum Error {
         problem: crate::JsonProblem,
     },
 
-    /// A unique key without a character.
-    #[error("the unique key of `{kind}` is empty: give it a value, or leave it out")]
+    /// A key without a character.
+    #[error("the key of `{kind}` is empty: give it a value, or leave it out")]
     EmptyKey {
         /// The job type's name.
         kind: &'static str,
@@ -195,6 +195,20 @@ pub enum Error {
         given: std::time::Duration,
         /// What it may be.
         remedy: &'static str,
+    },
+
+    /// A backoff whose longest wait is shorter than its first.
+    #[error(
+        "the backoff of `{job_type}` begins with a wait of {base:?}, and its longest wait is {max:?}: give the shorter \
+         one first"
+    )]
+    BackoffInverted {
+        /// The job type's name.
+        job_type: &'static str,
+        /// The first wait.
+        base: std::time::Duration,
+        /// The longest wait.
+        max: std::time::Duration,
     },
 
     /// A share of a wait that is none.
@@ -352,7 +366,7 @@ pub enum Error {
 
     /// Not to be done to a job alone.
     #[error(
-        "job {id} is a step of a run, and steps are not retried or discarded one by one: call `run.reopen()` to \
+        "job {id} is a step of a run, and steps are not retried or deleted one by one: call `run.reopen()` to \
          repeat the failed steps of the run, or `run.cancel()` to end it"
     )]
     JobOfRun {
@@ -374,10 +388,10 @@ pub enum Error {
         limit: std::time::Duration,
     },
 
-    /// A job that would live again, and whose unique key another has by now.
+    /// A job that would live again, and whose key another has by now.
     #[error(
-        "job {id} cannot be retried: its unique key `{key}` is held by job {by}; wait until that has \
-         ended, or discard one of the two"
+        "job {id} cannot be retried: its key `{key}` is held by job {by}; wait until that has \
+         ended, or delete one of the two"
     )]
     KeyTaken {
         /// The job.

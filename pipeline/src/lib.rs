@@ -22,9 +22,8 @@ mod worker;
 
 // What the application sees of runs.
 pub use client::{
-    Attempt, BadCursor, Client, Cursor, Event, EventLevel, EventStatus, IntoStage, NewRun,
-    NodeKind, Page, ReconcilerStats, Reopen, Run, RunFilter, RunInfo, RunState, Start, StepReason,
-    StepState, Wait,
+    Attempt, Client, Event, EventLevel, EventStatus, IntoStage, NewRun, NodeKind, ReconcilerStats,
+    Reopen, Run, RunFilter, RunInfo, RunState, Start, StepReason, StepState, Wait,
 };
 #[doc(hidden)]
 pub use client::{IntoRun, Stage, Started, StartedRuns};
@@ -43,9 +42,10 @@ pub use worker::Worker;
 // What the application sees of jobs.
 #[doc(inline)]
 pub use jobs::{
-    AttemptInfo, Backoff, Batch, BatchEnded, BatchId, BatchState, Context, Enqueue, Enqueued, Job,
-    JobError, JobFilter, JobId, JobInfo, JobOptions, JobStatus, JsonProblem, MissingData, NewBatch,
-    NewJob, OnError, Outcome, Perform, UnknownWord, WorkerInfo, shutdown_signal,
+    AttemptInfo, Backoff, BadCursor, Batch, BatchEnded, BatchId, BatchState, Context, Cursor,
+    Enqueue, Enqueued, FailedAttempt, Job, JobError, JobFilter, JobHandle, JobId, JobInfo,
+    JobOptions, JobStatus, JsonProblem, MissingData, NewBatch, NewJob, OnError, Outcome, Page,
+    Perform, UnknownVariant, WorkerInfo, WorkerQueue, shutdown_signal,
 };
 
 // The crates whose types are in public signatures.

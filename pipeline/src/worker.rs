@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use apalis_core::layers::Identity;
 use apalis_core::worker::builder::WorkerBuilder;
-use jobs::extension::limits;
-use jobs::{Envelope, Jobs, JobsBackend, Performer};
+use jobs::extension::{Layer, PerformService, limits};
+use jobs::{Envelope, FailedAttempt, Jobs, JobsBackend, Performer};
 use sqlx::PgPool;
 
 use crate::Result;
@@ -81,6 +81,22 @@ impl Worker {
         self.with(|jobs| jobs.data(value))
     }
 
+    /// Wraps each attempt in a tower layer: see [`jobs::Worker::layer`].
+    pub fn layer<L>(self, layer: L) -> Self
+    where
+        L: Layer<Performer, Service: PerformService> + Send + Sync + 'static,
+    {
+        self.with(|jobs| jobs.layer(layer))
+    }
+
+    /// Sets a handler that is called after each failed attempt: see [`jobs::Worker::on_error`].
+    pub fn on_error<F>(self, handler: impl Fn(FailedAttempt) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.with(|jobs| jobs.on_error(handler))
+    }
+
     forward! {
         /// Serves a queue with this many slots: the number of its jobs that run in this worker at a time. `media.*`
         /// serves all queues whose names begin with `media.`, which share the slots. A queue belongs to the most
@@ -88,7 +104,7 @@ impl Worker {
         queue(pattern: impl Into<String>, slots: u32);
         /// Restricts the worker to jobs of this type, or of all types whose names begin with the same characters
         /// (`billing.*`). Several calls allow the types of each of them.
-        only(pattern: impl Into<String>);
+        job_types(pattern: impl Into<String>);
         /// Sets the name under which the worker is listed; by default the host name and the process id.
         name(name: impl Into<String>);
         /// Keeps the rows of succeeded jobs, which are deleted by default. The outputs of steps are kept with their
@@ -101,7 +117,7 @@ impl Worker {
         /// 10 s: each poll is also the worker's heartbeat.
         poll(poll: Duration);
         /// Sets after how long a job fails whose type no live worker knows (10 minutes by default).
-        unknown_after(wait: Duration);
+        unknown_job_timeout(timeout: Duration);
         /// Sets the maximum number of ends in one transaction (5,000 by default).
         #[cfg(feature = "testing")]
         #[doc(hidden)]
@@ -184,7 +200,7 @@ impl Worker {
     pub fn into_jobs(self) -> jobs::Worker {
         let every = self
             .reconcile_every
-            .clamp(Duration::from_millis(1), limits::LONGEST);
+            .clamp(Duration::from_millis(1), limits::MAX_DURATION);
         let coordinator = Arc::new(Coordinator {
             limits: self.input_limits,
             tell: crate::client::local_waiters::ended,

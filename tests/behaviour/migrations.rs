@@ -210,8 +210,8 @@ async fn who_forgot_to_migrate_is_told_so_whatever_they_asked() {
         let errors = [
             jobs.enqueue(job()).await.unwrap_err(),
             jobs.batch().jobs([job()]).await.unwrap_err(),
-            jobs.job(1.into()).await.unwrap_err(),
-            jobs.retry(1.into()).await.unwrap_err(),
+            jobs.job(1.into()).info().await.unwrap_err(),
+            jobs.job(1.into()).retry().await.unwrap_err(),
             jobs.pause("default").await.unwrap_err(),
             jobs.workers().await.unwrap_err(),
         ];

@@ -13,7 +13,7 @@ const TABLES: &str = "
 
 /// Writes down that it began, and waits until it is let go.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)", lease = "2s")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)", lease = "2s")]
 pub struct Errand {
     /// What it is called in the test.
     pub name: String,

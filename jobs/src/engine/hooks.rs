@@ -223,6 +223,8 @@ pub(crate) struct Hooks {
     pub(crate) end: Vec<Arc<dyn EndHook>>,
     pub(crate) claim: Vec<Arc<dyn ClaimHook>>,
     pub(crate) maintenance: Vec<Arc<dyn MaintenanceTask>>,
+    /// The application's handler of failed attempts.
+    pub(crate) error_reporter: Option<Arc<crate::on_error::ErrorReporter>>,
     #[cfg(feature = "testing")]
     pub(crate) probe: Option<Arc<dyn super::probe::Probe>>,
 }

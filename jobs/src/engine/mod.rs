@@ -147,6 +147,11 @@ impl Engine {
         }
     }
 
+    /// Returns the application's handler of failed attempts.
+    pub(crate) fn error_reporter(&self) -> Option<&crate::on_error::ErrorReporter> {
+        self.hooks.error_reporter.as_deref()
+    }
+
     /// Stops claiming. Running jobs have their grace period; after it, the engine hands them back.
     pub(crate) fn stop(&self) {
         self.lifecycle.advance(Phase::Draining);

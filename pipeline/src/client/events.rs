@@ -23,7 +23,7 @@ pub struct Event {
     pub attempt: Option<u16>,
 }
 
-jobs::words! {
+jobs::text_enum! {
     /// The status in an [`Event`]: that of a run or a step after the change, or `Reopened` or `CancelCameTooLate` of a
     /// run.
     EventStatus, "status in an event";

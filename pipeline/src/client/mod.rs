@@ -36,7 +36,7 @@ pub use attempts::Attempt;
 pub use control::Reopen;
 pub use events::{Event, EventStatus};
 use grouped::Starts;
-pub use list::{BadCursor, Cursor, Page, RunFilter};
+pub use list::RunFilter;
 pub use new_run::{EventLevel, IntoRun, NewRun};
 pub use reconciler_stats::ReconcilerStats;
 use remembered::Remembered;

@@ -168,7 +168,7 @@ async fn start(
     if plan.count == 0 {
         return Ok(Vec::new());
     }
-    client.look_for(plan.wanted());
+    client.warn_unroutable(plan.demands());
     let is_groupable = matches!(target, Target::Pool(_)) && grouped::is_groupable(&plan);
     let sender = is_groupable.then(|| grouped::try_send(client)).flatten();
     if is_groupable && sender.is_none() {

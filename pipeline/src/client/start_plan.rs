@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use jobs::extension::Wanted;
+use jobs::extension::Demand;
 use jobs::extension::limits;
 use sha2::{Digest as _, Sha256};
 
@@ -107,23 +107,23 @@ impl<'a> StartPlan<'a> {
     }
 
     /// Returns the job types and queues of all steps and callbacks, for which live workers are needed.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
+    pub(super) fn demands(&self) -> impl Iterator<Item = Demand<'_>> {
         self.groups().flat_map(|group| {
             let steps = group.graph.nodes().filter_map(|node| {
-                let (kind, version) = node.job()?;
-                Some(Wanted {
-                    kind,
+                let (job_type, version) = node.job()?;
+                Some(Demand {
+                    job_type,
                     version,
                     queue: &node.options()?.queue,
-                    is_step: true,
+                    is_owned: true,
                 })
             });
             let callbacks = group.graph.spec().callbacks.iter();
-            steps.chain(callbacks.map(|callback| Wanted {
-                kind: &callback.job,
+            steps.chain(callbacks.map(|callback| Demand {
+                job_type: &callback.job,
                 version: callback.version,
                 queue: &callback.options.queue,
-                is_step: false,
+                is_owned: false,
             }))
         })
     }

@@ -114,7 +114,7 @@ pub struct StepState {
     pub job_id: JobId,
 }
 
-jobs::words! {
+jobs::text_enum! {
     /// What a step is.
     NodeKind, "kind of a step";
     /// A job.

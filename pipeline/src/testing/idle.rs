@@ -117,7 +117,7 @@ impl Harness {
 
     async fn run(&self, skip: bool) -> Result<Idle> {
         let worker = self.worker().into_jobs();
-        let kinds = worker.kinds();
+        let kinds = worker.registered_types();
         // Dropped with this future, which stops the worker, too.
         let (stop, stopped) = oneshot::channel::<()>();
         let mut worker = tokio::spawn(worker.run_until(async {

@@ -84,7 +84,7 @@ async fn a_stage_without_runs_is_passed_over() {
         let start = it.client.start(Vec::<Pipeline>::new());
         let start = start.then(one("a")).then(one("b")).tag("none");
         assert!(start.await.unwrap().is_empty());
-        let runs = it.client.runs(&RunFilter::new()).await.unwrap().runs;
+        let runs = it.client.runs(&RunFilter::new()).await.unwrap().items;
         let id = |name: &str| runs.iter().find(|run| run.pipeline == name).unwrap().id;
         let (a, b) = (it.client.run(id("a")), it.client.run(id("b")));
         it.is(&a, "running", "a enqueued").await;

@@ -92,7 +92,7 @@ async fn what_jobs_of_your_own_went_through_stays_when_runs_go() {
         failed.await.unwrap();
         db.move_clock(40 * DAY).await;
         assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 1);
-        assert_eq!(own.attempts(job).await.unwrap().len(), 1);
+        assert_eq!(own.job(job).attempts().await.unwrap().len(), 1);
     })
     .await;
 }

@@ -109,7 +109,7 @@ async fn arguments_are_at_most_a_mebibyte() {
              elsewhere and pass a reference to it"
         );
         let most = client(db).enqueue(new(&"x".repeat(room))).await;
-        assert!(most.unwrap().is_fresh());
+        assert!(most.unwrap().is_new());
     })
     .await;
 }
@@ -123,7 +123,7 @@ async fn a_nul_is_refused_wherever_it_hides() {
             "the arguments of `do` cannot be stored: at `name` there is a NUL character, which \
              Postgres cannot store: remove it, or encode it"
         );
-        let error = refused(db, || new("a").unique_key("a\0b")).await;
+        let error = refused(db, || new("a").key("a\0b")).await;
         assert_eq!(
             error.to_string(),
             "there is a NUL character in the unique key of `do`, which Postgres cannot store: remove \
@@ -138,12 +138,12 @@ async fn a_nul_is_refused_wherever_it_hides() {
 #[tokio::test]
 async fn a_unique_key_is_not_empty_and_not_endless() {
     with_database(async |db| {
-        let error = refused(db, || new("a").unique_key("")).await;
+        let error = refused(db, || new("a").key("")).await;
         assert_eq!(
             error.to_string(),
             "the unique key of `do` is empty: give it a value, or leave it out"
         );
-        let error = refused(db, || new("a").unique_key("x".repeat(513))).await;
+        let error = refused(db, || new("a").key("x".repeat(513))).await;
         assert_eq!(
             error.to_string(),
             "the unique key of `do` has 513 bytes, and 512 is the limit: shorten it"
@@ -196,15 +196,55 @@ async fn a_job_that_has_no_json_is_refused() {
 async fn a_job_is_tried_at_least_once() {
     with_database(async |db| {
         for attempts in [0, 32_768, u16::MAX] {
-            let error = refused(db, || new("a").attempts(attempts)).await;
+            let error = refused(db, || new("a").max_attempts(attempts)).await;
             assert_eq!(
                 error.to_string(),
                 format!("`do` is to be tried {attempts} times: give it from 1 to 32767 attempts")
             );
         }
-        client(db).enqueue(new("a").attempts(32_767)).await.unwrap();
+        client(db)
+            .enqueue(new("a").max_attempts(32_767))
+            .await
+            .unwrap();
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_backoff_that_shrinks_is_refused_when_it_is_enqueued_and_when_it_is_registered() {
+    with_database(async |db| {
+        let seconds = Duration::from_secs;
+        let shrinking = jobs::Backoff::exponential(seconds(60), seconds(1));
+        let error = refused(db, || new("a").backoff(shrinking)).await;
+        assert_eq!(
+            error.to_string(),
+            "the backoff of `do` begins with a wait of 60s, and its longest wait is 1s: give the shorter one first"
+        );
+        let error = refused_worker(set_up(db).queue("default", 1).register::<Shrinking>());
+        assert!(matches!(error, Error::BackoffInverted { .. }), "{error}");
+    })
+    .await;
+}
+
+/// A job type whose options were written by hand: the derive refuses such a backoff itself.
+#[derive(Serialize, Deserialize)]
+struct Shrinking;
+
+impl Job for Shrinking {
+    const NAME: &'static str = "shrinking";
+    const OPTIONS: jobs::JobOptions = jobs::JobOptions::DEFAULT.backoff(jobs::Backoff::linear(
+        Duration::from_secs(2),
+        Duration::from_secs(1),
+    ));
+}
+
+impl Perform for Shrinking {
+    type Input = ();
+    type Output = ();
+
+    async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
+        Ok(())
+    }
 }
 
 #[tokio::test]
@@ -299,7 +339,7 @@ async fn a_worker_serves_queues_by_name_or_prefix() {
                 )
             );
         }
-        let error = refused_worker(set_up(db).queue("default", 1).only("bill ing"));
+        let error = refused_worker(set_up(db).queue("default", 1).job_types("bill ing"));
         assert!(
             error
                 .to_string()
@@ -380,6 +420,9 @@ async fn two_job_types_of_one_worker_have_two_names() {
             error.to_string(),
             "two job types are called `do`: give one of them another #[job(name = \"..\")]"
         );
+        // Also deep inside of tuples.
+        let error = refused_worker(worker().register::<((Do, (Do,)), ((Doppelganger,), Do))>());
+        assert!(matches!(error, Error::DuplicateName("do")), "{error}");
         let twice = worker().register::<(Do, Do)>().register::<Do>();
         assert!(twice.into_parts().is_ok(), "one type may be named twice");
     })
@@ -394,9 +437,12 @@ async fn a_worker_that_could_do_nothing_is_refused() {
         let said = error.to_string();
         assert!(said.contains("`w`") && said.contains(".register"), "{said}");
 
-        let one_that_matches = set_up(db).queue("default", 1).only("do");
+        let one_that_matches = set_up(db).queue("default", 1).job_types("do");
         assert!(one_that_matches.into_backend().is_ok());
-        let none = set_up(db).queue("default", 1).only("do").only("mail.*");
+        let none = set_up(db)
+            .queue("default", 1)
+            .job_types("do")
+            .job_types("mail.*");
         let error = refused_worker(none);
         assert!(matches!(error, Error::OnlyMatchesNothing { .. }), "{error}");
         let said = error.to_string();

@@ -64,7 +64,8 @@ async fn all_succeeded_at_once(db: &Database, count: usize) {
     let jobs = client(db)
         .jobs(&JobFilter::new().limit(1000))
         .await
-        .unwrap();
+        .unwrap()
+        .items;
     assert_eq!(jobs.len(), count);
     for job in jobs {
         assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));

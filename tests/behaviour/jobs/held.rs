@@ -95,7 +95,7 @@ async fn finished_work_keeps_its_lease_until_its_end_is_committed() {
         let watch = Arc::new(Watch::default());
         let first = Running::start(db, |worker| worker.queue("default", 1).probe(watch.clone()));
         let batch = client(db).batch().open().await.unwrap();
-        let new = NewJob::new(&Do::new("a", What::AtGate)).attempts(1);
+        let new = NewJob::new(&Do::new("a", What::AtGate)).max_attempts(1);
         let new = new.lease(Duration::from_secs(1));
         let id = batch.add([new]).await.unwrap()[0].id;
         first.log.says("a 1").await;

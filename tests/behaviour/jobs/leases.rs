@@ -35,7 +35,7 @@ async fn the_second_attempt_goes_on_and_succeeds(db: &Database, id: jobs::JobId)
     Errand::let_go(db.pool(), "a").await;
     let job = ended(db, id).await;
     assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 2));
-    let attempts = client(db).attempts(id).await.unwrap();
+    let attempts = client(db).job(id).attempts().await.unwrap();
     let classes: Vec<_> = attempts.iter().map(|a| a.error_class.as_deref()).collect();
     assert_eq!(classes, [Some("WorkerDied")]);
 }

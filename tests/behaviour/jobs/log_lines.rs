@@ -58,7 +58,7 @@ async fn a_job_that_no_worker_knows_is_one_log_line_when_it_fails() {
 
 /// A job whose worker died in its first attempt.
 async fn orphan(db: &Database, attempts: u16) -> jobs::JobId {
-    let new = NewJob::new(&Do::new("a", What::Succeed)).attempts(attempts);
+    let new = NewJob::new(&Do::new("a", What::Succeed)).max_attempts(attempts);
     let id = client(db).enqueue(new).await.unwrap().id;
     sqlx::query(
         "update pipeline.jobs set status = 'running', token = id, worker = 99, attempt = 1,

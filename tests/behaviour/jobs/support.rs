@@ -49,7 +49,7 @@ impl Gate {
 
 /// Does what it is told, and writes down that it did.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)", lease = "5s")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)", lease = "5s")]
 pub(crate) struct Do {
     pub(crate) name: String,
     pub(crate) what: What,
@@ -292,7 +292,7 @@ pub(crate) async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) 
 
 /// A job as it stands.
 pub(crate) async fn job(db: &Database, id: jobs::JobId) -> JobInfo {
-    client(db).job(id).await.unwrap().unwrap()
+    client(db).job(id).info().await.unwrap().unwrap()
 }
 
 /// Waits until a job is over, and returns it.

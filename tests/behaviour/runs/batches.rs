@@ -56,12 +56,12 @@ async fn a_step_in_the_queue_shows_its_params_and_its_batch() {
         let run = client.start(pipeline.unwrap()).await.unwrap();
         let plain = client.enqueue(act("plain")).await.unwrap();
 
-        let jobs = client.jobs(&JobFilter::new()).await.unwrap();
+        let jobs = client.jobs(&JobFilter::new()).await.unwrap().items;
         assert_eq!(jobs.len(), 2);
         let id = run.state().await.unwrap().step("a").unwrap().job_id;
         for step in [
             jobs.iter().find(|job| job.id == id).unwrap(),
-            &client.job(id).await.unwrap().unwrap(),
+            &client.job(id).info().await.unwrap().unwrap(),
         ] {
             assert_eq!(
                 (step.batch, &step.args),
@@ -69,7 +69,7 @@ async fn a_step_in_the_queue_shows_its_params_and_its_batch() {
             );
             assert_eq!((&*step.job_type, step.status), ("act", JobStatus::Ready));
         }
-        let plain = client.job(plain.id).await.unwrap().unwrap();
+        let plain = client.job(plain.id).info().await.unwrap().unwrap();
         assert_eq!((plain.batch, plain.args), (None, json!("plain")));
     })
     .await;

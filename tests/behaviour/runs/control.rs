@@ -169,7 +169,7 @@ async fn a_deadline_fails_the_run() {
         it.becomes(&other, "succeeded").await;
         let listed = it.client.runs(&RunFilter::default()).await.unwrap();
         let exceeded: Vec<_> = listed
-            .runs
+            .items
             .iter()
             .map(|run| (run.id, run.deadline_exceeded))
             .collect();

@@ -18,7 +18,7 @@ fn raw(json: &str) -> Box<RawValue> {
 
 /// Hands on what others wrote, and returns it.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)")]
 struct Forward {
     payload: Box<RawValue>,
 }
@@ -34,7 +34,7 @@ impl Perform for Forward {
 
 /// Returns this text, whatever it is.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)")]
 struct Return(String);
 
 impl Perform for Return {
@@ -48,7 +48,7 @@ impl Perform for Return {
 
 /// A callback that keeps what it is given.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 1)]
+#[job(max_attempts = 1)]
 struct Keep {
     payload: Box<RawValue>,
 }
@@ -305,7 +305,7 @@ async fn a_key_tells_params_apart_that_a_64_bit_number_would_not() {
 
 /// Returns floats, of which one is NaN.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)")]
 struct Measure;
 
 #[derive(Debug, Serialize, Deserialize)]

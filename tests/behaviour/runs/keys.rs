@@ -255,7 +255,7 @@ async fn a_key_stands_for_this_chain_and_no_other() {
             "runs of `six` and `seven` start a chain together, and only that of `six` has a key, `k`: \
              give each of them one, or none"
         );
-        let runs = client.runs(&RunFilter::new()).await.unwrap().runs;
+        let runs = client.runs(&RunFilter::new()).await.unwrap().items;
         assert_eq!(runs.len(), 4, "{runs:?}");
         // Nothing chained is no chain, and changes nothing about one that is there.
         let nothing = Vec::<Pipeline<String>>::new;

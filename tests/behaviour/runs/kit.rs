@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// Not to be performed in a test.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1h)")]
+#[job(max_attempts = 3, backoff = "fixed(1h)")]
 struct Download {
     video: u64,
 }
@@ -33,7 +33,12 @@ impl Perform for Download {
 }
 
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(queue = "media", attempts = 3, backoff = "fixed(1h)", timeout = "50ms")]
+#[job(
+    queue = "media",
+    max_attempts = 3,
+    backoff = "fixed(1h)",
+    timeout = "50ms"
+)]
 struct Measure;
 
 impl Perform for Measure {
@@ -150,7 +155,7 @@ async fn a_step_is_faked_by_its_key_and_the_others_of_its_type_are_not() {
             .step("length")
             .attempts(2)
             .returned(104);
-        let gone = harness.client().job(alone.id).await.unwrap();
+        let gone = harness.client().job(alone.id).info().await.unwrap();
         assert!(
             gone.is_none(),
             "a job that is no step is faked as its type: {gone:?}"
@@ -376,7 +381,7 @@ async fn a_job_that_never_ends_is_named_and_goes_back_into_its_queue() {
         assert!(error.contains("not idle within 500ms"), "{error}");
         let running = format!("job {job} (`download`) is running in queue `default`");
         assert!(error.contains(&running), "{error}");
-        let job = client.job(job).await.unwrap().unwrap();
+        let job = client.job(job).info().await.unwrap().unwrap();
         assert_eq!((job.status.as_str(), job.attempt), ("ready", 0));
     })
     .await;

@@ -35,7 +35,7 @@ impl Perform for Hold {
 
 /// Fails at first.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)")]
 struct Flaky;
 
 impl Perform for Flaky {

@@ -28,7 +28,7 @@ pub(super) async fn rows(db: &Database) -> i64 {
 }
 
 pub(super) async fn count(client: &Client) -> usize {
-    client.runs(&RunFilter::new()).await.unwrap().runs.len()
+    client.runs(&RunFilter::new()).await.unwrap().items.len()
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn what_a_lost_transaction_was_to_start_is_started_by_the_next() {
                 }
             }
         }
-        let runs = client.runs(&RunFilter::new().tag("t")).await.unwrap().runs;
+        let runs = client.runs(&RunFilter::new().tag("t")).await.unwrap().items;
         let ids: Vec<_> = runs.iter().map(|run| run.id).collect();
         assert_eq!(ids, [started.unwrap().id()]);
     })
@@ -292,7 +292,7 @@ async fn who_starts_what_nobody_knows_is_warned_of_each_type_once() {
             let mut kinds: Vec<String> = warnings
                 .filter_map(|line| {
                     Some(
-                        line.split("job.kind=\"")
+                        line.split("job.type=\"")
                             .nth(1)?
                             .split('"')
                             .next()?
@@ -326,7 +326,7 @@ async fn who_starts_what_nobody_knows_is_warned_of_each_type_once() {
         other.start(pipeline().unwrap()).await.unwrap();
         let in_vain = || {
             let log = Captured::so_far();
-            let of_it = |line: &&str| line.contains("only such as take no steps");
+            let of_it = |line: &&str| line.contains("take no steps of runs");
             log.lines()
                 .filter(of_it)
                 .map(str::to_owned)
@@ -335,7 +335,7 @@ async fn who_starts_what_nobody_knows_is_warned_of_each_type_once() {
         eventually("a warning", async || (!in_vain().is_empty()).then_some(())).await;
         let in_vain = in_vain();
         assert!(
-            in_vain.len() == 1 && in_vain[0].contains("job.kind=\"act\""),
+            in_vain.len() == 1 && in_vain[0].contains("job.type=\"act\""),
             "{in_vain:?}"
         );
         stop.cancel();

@@ -346,7 +346,7 @@ async fn a_job_that_waits_for_a_run_on_the_last_slot_of_its_queue_is_named_in_on
                 .map(str::to_owned)
         });
         let warned = warned.await;
-        let runs = client.runs(&RunFilter::new()).await.unwrap().runs;
+        let runs = client.runs(&RunFilter::new()).await.unwrap().items;
         for part in [
             " WARN ".to_owned(),
             format!("run.id={}", runs[0].id),

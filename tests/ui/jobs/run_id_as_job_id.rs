@@ -3,7 +3,7 @@
 use pipeline::{Client, Run};
 
 async fn look(client: Client, run: Run) {
-    let _ = client.job(run.id());
+    let _ = client.job(run.id()).info();
 }
 
 fn main() {}
