@@ -3667,7 +3667,6 @@ CREATE TABLE pipeline.runs (
     actor text,
     key text,
     params_hash bytea,
-    chained bigint[],
     params json,
     callbacks json,
     tags text[]

@@ -87,7 +87,7 @@ pub use crate::engine::{ClaimHook, Effects, EndHook, Ended, MaintenanceTask, end
 #[doc(hidden)]
 pub use crate::engine::{
     AfterCommit, EndRow, EndSettings, FailedJob, FailedRow, HandOver, Notification, OfferedSlots,
-    SlotOffer, positions,
+    RunningJob, SlotOffer, positions,
 };
 #[doc(hidden)]
 pub use crate::enqueue::Target;

@@ -64,7 +64,9 @@ mod worker;
 
 pub use attempt::Envelope;
 pub use backend::JobsBackend;
-pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
+#[doc(hidden)]
+pub use batch::BatchInput;
+pub use batch::{Batch, BatchEnded, BatchState, NewBatch};
 pub use chrono;
 pub use client::Client;
 pub use context::{Context, MissingData};
@@ -72,19 +74,23 @@ pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
 pub use failure::JobError;
 pub use ids::{BatchId, JobId};
-pub use job::{Job, NoInput, OnError, Perform};
+#[doc(hidden)]
+pub use job::NoInput;
+pub use job::{Job, OnError, Perform};
 pub use manage::{
     AttemptInfo, JobFilter, JobHandle, JobInfo, JobStatus, Outcome, WorkerInfo, WorkerQueue,
 };
-pub use migrate::{MINIMUM_SERVER, migrate, migrations};
+#[doc(hidden)]
+pub use migrate::MINIMUM_SERVER;
+pub use migrate::{migrate, migrations};
 pub use on_error::FailedAttempt;
 pub use options::{Backoff, Growth, JobOptions};
 pub use page::{BadCursor, Cursor, Page};
 pub use pipeline_derive::Job;
 pub use pool::pool_options;
+pub use registry::{Jobs, Performer};
 #[doc(hidden)]
-pub use registry::Registering;
-pub use registry::{Jobs, Output, Performer};
+pub use registry::{Output, Registering};
 pub use sqlx;
 pub use stored_json::JsonProblem;
 pub use text_enum::UnknownVariant;

@@ -237,7 +237,7 @@ async fn who_forgot_to_migrate_is_told_so_whatever_they_asked() {
         let errors = [
             runs.start(pipeline.unwrap()).await.unwrap_err(),
             runs.runs(&RunFilter::new()).await.unwrap_err(),
-            runs.health().await.unwrap_err(),
+            runs.reconciler_stats().await.unwrap_err(),
             runs.enqueue(job()).await.unwrap_err().into(),
             run.state().await.unwrap_err(),
             run.cancel().await.unwrap_err(),

@@ -196,6 +196,11 @@ impl QueueSlots {
         left.min(free / 2)
     }
 
+    /// Returns the number of free slots.
+    pub(super) fn free_slots(&self) -> usize {
+        self.free.available_permits()
+    }
+
     /// Reserves a free slot for a job of this priority that starts without queueing.
     pub(super) fn reserve_one(&self, priority: i16) -> Option<OwnedSemaphorePermit> {
         self.asked_by_starts.fetch_add(1, Ordering::Relaxed);

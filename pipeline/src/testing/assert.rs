@@ -9,7 +9,7 @@ use jobs::extension::redact::Redacted;
 use serde::de::DeserializeOwned;
 
 use super::Harness;
-use crate::{Result, Run, RunState, RunStatus, StepState, StepStatus, Why};
+use crate::{Result, Run, RunState, RunStatus, StepReason, StepState, StepStatus};
 
 impl Harness {
     /// Reads the state of a run, to check it. A check that fails panics at the test's own line, and shows the whole
@@ -179,7 +179,7 @@ fn line(step: &StepState, after: &[String]) -> String {
     if let Some(arm) = &step.arm {
         add(format!("chose `{arm}`"));
     }
-    if let Some(why) = &step.why {
+    if let Some(why) = &step.reason {
         add(why.to_string());
     }
     if !after.is_empty() {
@@ -190,17 +190,19 @@ fn line(step: &StepState, after: &[String]) -> String {
 }
 
 /// Returns the step that is the cause of a step's status.
-fn cause(why: &Why) -> Option<&str> {
+fn cause(why: &StepReason) -> Option<&str> {
     match why {
-        Why::First { upstream: step }
-        | Why::Broken { by: step }
-        | Why::NotChosen { branch: step }
-        | Why::NoFailure { of: step }
-        | Why::HaltedBy { step }
-        | Why::EndedBy { step } => Some(step),
-        Why::NoneSucceeded | Why::NoneTaken | Why::Cancelled | Why::Deadline | Why::RunSkipped => {
-            None
-        }
+        StepReason::First { upstream: step }
+        | StepReason::Broken { by: step }
+        | StepReason::NotChosen { branch: step }
+        | StepReason::NoFailure { of: step }
+        | StepReason::HaltedBy { step }
+        | StepReason::EndedBy { step } => Some(step),
+        StepReason::NoneSucceeded
+        | StepReason::NoneTaken
+        | StepReason::Cancelled
+        | StepReason::Deadline
+        | StepReason::RunSkipped => None,
     }
 }
 
@@ -314,7 +316,7 @@ impl StepAssert {
     /// Checks that another step is the cause of the step's status.
     #[track_caller]
     pub fn because_of(self, step: &str) -> Self {
-        match self.seen().why.as_ref().and_then(cause) {
+        match self.seen().reason.as_ref().and_then(cause) {
             Some(cause) if cause == step => {}
             Some(cause) => self.fail(format_args!(
                 "is {} because of `{cause}`, and should be because of `{step}`",

@@ -334,7 +334,7 @@ async fn a_sequence_that_is_used_up_says_so() {
     with_database(async |db| {
         let harness = harness(db, |it| it.fake_sequence::<Download>([Ok(String::new())])).await;
         let (one, other) = (video(), video());
-        let runs = harness.client().start_many([one, other]).await.unwrap();
+        let runs = harness.client().start([one, other]).await.unwrap();
         harness.skip_waits().await.unwrap();
         let mut exhausted = 0;
         for run in &runs {
@@ -436,7 +436,7 @@ async fn deadlines_callbacks_and_chains_happen_as_ever() {
         harness.advance(HOUR).await.unwrap();
         assert!(harness.run_until_idle().await.unwrap().is_done());
         harness.assert(&run).await.unwrap().failed();
-        let next = &run.chained()[0];
+        let next = &run.chained().await.unwrap()[0];
         harness
             .assert(next)
             .await
