@@ -93,7 +93,7 @@ impl<O> Run<O> {
         Error::NoStep {
             run: self.id,
             pipeline: found.pipeline,
-            step: jobs::limits::shortened(step),
+            step: jobs::extension::limits::shortened(step),
             known: found.keys,
             more: usize::try_from(found.more).unwrap_or(0),
         }

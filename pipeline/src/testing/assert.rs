@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use jobs::hidden::Hidden;
+use jobs::extension::redact::Redacted;
 use serde::de::DeserializeOwned;
 
 use super::Harness;
@@ -56,7 +56,7 @@ struct More {
 impl fmt::Debug for More {
     /// Leaves out the output, which [`StepAssert::output`] returns.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let output = self.output.as_ref().map(|json| Hidden(json.len()));
+        let output = self.output.as_ref().map(|json| Redacted(json.len()));
         f.debug_struct("More")
             .field("output", &output)
             .field("after", &self.after)

@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use jobs::hidden::Hidden;
+use jobs::extension::redact::Redacted;
 use jobs::{Batch, BatchState, Job, JobStatus};
 use serde::de::DeserializeOwned;
 
@@ -139,7 +139,7 @@ impl JobRow {
 impl fmt::Debug for JobRow {
     /// Leaves out the job's data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}, data of {:?}", Hidden(self.args.len()))
+        write!(f, "{self}, data of {:?}", Redacted(self.args.len()))
     }
 }
 

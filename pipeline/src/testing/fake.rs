@@ -8,7 +8,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jobs::seams::Fake;
+use jobs::testing::Fake;
 use jobs::{Context, JobError, Perform};
 use parking_lot::Mutex;
 

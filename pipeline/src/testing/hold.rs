@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use jobs::Envelope;
-use jobs::seams::{Moment, Probe};
+use jobs::testing::{Moment, Probe};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
