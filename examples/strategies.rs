@@ -8,7 +8,7 @@
 //! | `.optional()` | goes on without its value | goes on | succeeded |
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Continue, Halt, Ignore, Invalid, Pipeline, Plan, RunStatus, Step};
+use pipeline::{Continue, Halt, Ignore, Invalid, Pipeline, PipelineBuilder, RunStatus, Step};
 use serde::{Deserialize, Serialize};
 use shop::studio::work;
 use shop::{Result, Tree};
@@ -69,7 +69,7 @@ impl Perform for OrElse {
 
 /// The same graph each time: `risky` and what comes after it, beside `steady` and what comes after that.
 fn graph(name: &str, after: impl FnOnce(Step<u32>)) -> Result<Pipeline<()>, Invalid> {
-    Pipeline::configure(name, |p: &Plan| {
+    Pipeline::configure(name, |p: &PipelineBuilder| {
         let risky = p.step("risky", Break);
         after(risky);
         p.step("steady", Work).then("after_steady", Next);
@@ -79,14 +79,14 @@ fn graph(name: &str, after: impl FnOnce(Step<u32>)) -> Result<Pipeline<()>, Inva
 #[tokio::main]
 async fn main() -> Result<()> {
     let halt = graph("halt", |risky| {
-        risky.on_failure(Halt).then("after_risky", Next);
+        risky.failure_strategy(Halt).then("after_risky", Next);
     })?;
     let go_on = graph("continue", |risky| {
-        risky.on_failure(Continue).then("after_risky", Next);
+        risky.failure_strategy(Continue).then("after_risky", Next);
     })?;
     // From here on the value may be absent, and the types say so: `Next` would not compile.
     let ignore = graph("ignore", |risky| {
-        risky.on_failure(Ignore).then("after_risky", OrElse);
+        risky.failure_strategy(Ignore).then("after_risky", OrElse);
     })?;
     let optional = graph("optional", |risky| {
         risky.optional().then("after_risky", OrElse);

@@ -81,7 +81,7 @@ impl NewJob {
     pub(crate) fn with_input<J: Perform>(job: &J) -> Self {
         Self {
             job_type: J::NAME,
-            args: serde_json::to_string(job).map_err(|error| error.to_string()),
+            args: crate::encode::to_string(job).map_err(|error| error.to_string()),
             queue: J::OPTIONS.queue.to_owned(),
             priority: J::OPTIONS.priority,
             max_attempts: J::OPTIONS.max_attempts,
@@ -175,7 +175,7 @@ impl NewJob {
         limits::name("queue", &self.queue)?;
         if self.max_attempts == 0 || i16::try_from(self.max_attempts).is_err() {
             return Err(Error::AttemptsOutOfRange {
-                kind: job_type,
+                job_type,
                 attempts: self.max_attempts,
             });
         }
@@ -184,7 +184,7 @@ impl NewJob {
                 return Ok(());
             }
             Err(Error::DurationOutOfRange {
-                kind: job_type,
+                job_type,
                 what,
                 given,
                 remedy,
@@ -246,7 +246,7 @@ impl fmt::Debug for NewJob {
 
 pub(crate) fn not_encodable(job_type: &'static str, reason: impl std::fmt::Display) -> Error {
     Error::NotEncodable {
-        kind: job_type,
+        job_type,
         source: serde::ser::Error::custom(reason),
     }
 }

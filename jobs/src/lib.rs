@@ -12,6 +12,7 @@
 //! | perform jobs | [`Worker`] |
 //! | let many jobs finish as one | [`Client::batch`] |
 //! | operate on jobs and queues | [`Client::jobs`], [`Client::job`], [`Client::pause`] |
+//! | extend a worker | [`extension`] |
 //! | name types of other crates that occur in signatures | [`sqlx`], [`chrono`] |
 
 // `#[derive(Job)]` writes `::jobs`, in our own examples too.
@@ -25,9 +26,14 @@ mod batch_hook;
 mod channels;
 mod client;
 mod context;
+#[doc(hidden)]
+pub mod encode;
 mod engine;
 mod enqueue;
 mod error;
+mod error_class;
+#[doc(hidden)]
+pub mod error_text;
 pub mod extension;
 mod failure;
 #[cfg(feature = "testing")]
@@ -42,6 +48,7 @@ mod migrate;
 mod on_error;
 mod options;
 mod page;
+mod pool;
 mod prune;
 mod redact;
 mod registry;
@@ -57,7 +64,9 @@ mod worker;
 
 pub use attempt::Envelope;
 pub use backend::JobsBackend;
-pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
+#[doc(hidden)]
+pub use batch::BatchInput;
+pub use batch::{Batch, BatchEnded, BatchState, NewBatch};
 pub use chrono;
 pub use client::Client;
 pub use context::{Context, MissingData};
@@ -65,16 +74,23 @@ pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
 pub use failure::JobError;
 pub use ids::{BatchId, JobId};
-pub use job::{Job, NoInput, OnError, Perform};
+#[doc(hidden)]
+pub use job::NoInput;
+pub use job::{Job, OnError, Perform};
 pub use manage::{
     AttemptInfo, JobFilter, JobHandle, JobInfo, JobStatus, Outcome, WorkerInfo, WorkerQueue,
 };
-pub use migrate::{MINIMUM_SERVER, migrate, migrations};
+#[doc(hidden)]
+pub use migrate::MINIMUM_SERVER;
+pub use migrate::{migrate, migrations};
 pub use on_error::FailedAttempt;
 pub use options::{Backoff, Growth, JobOptions};
 pub use page::{BadCursor, Cursor, Page};
 pub use pipeline_derive::Job;
-pub use registry::{Jobs, Output, Performer};
+pub use pool::pool_options;
+pub use registry::{Jobs, Performer};
+#[doc(hidden)]
+pub use registry::{Output, Registering};
 pub use sqlx;
 pub use stored_json::JsonProblem;
 pub use text_enum::UnknownVariant;

@@ -89,12 +89,25 @@ pub fn derive_branch(input: TokenStream) -> TokenStream {
 /// the run; the trait `pipeline::Define` declares the steps.
 ///
 /// ```text
-/// #[derive(Serialize, Deserialize, JsonSchema, Pipeline)]
+/// #[derive(Serialize, Deserialize, Pipeline)]
 /// #[pipeline(name = "video_processing")]
 /// struct Video {
 ///     id: i64,
 /// }
+///
+/// impl Define for Video {
+///     type Jobs = (Download, Transcode);
+///     type Output = Step<Encoded>;
+///
+///     fn define(&self, p: &PipelineBuilder) -> Step<Encoded> {
+///         p.step("download", Download).then("transcode", Transcode)
+///     }
+/// }
 /// ```
+///
+/// The derive implements `pipeline::Named`, and `pipeline::jobs::Jobs`, so that `Worker::register::<Video>()` registers
+/// every job of `Define::Jobs`. The JSON Schema of the params follows their doc comments and serde attributes; the
+/// types of their fields implement `schemars::JsonSchema`.
 ///
 /// | attribute | value |
 /// |---|---|

@@ -110,7 +110,10 @@ async fn no_debug_shows_the_data_of_a_run() {
         hides(&format!("{:?}", pipeline()));
         hides(&format!("{:?}", NewRun::new(pipeline())));
         hides(&format!("{:?}", harness.client().start(pipeline())));
-        hides(&format!("{:?}", harness.client().start_all(pipeline())));
+        hides(&format!(
+            "{:?}",
+            harness.client().start((pipeline(), pipeline()))
+        ));
         let run = harness.client().start(pipeline()).await.unwrap();
         harness.run_until_idle().await.unwrap();
         assert_eq!(run.output().await.unwrap(), SECRET);

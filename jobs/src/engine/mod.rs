@@ -34,6 +34,7 @@ mod ranges;
 mod recover;
 mod renew;
 mod report;
+mod running_job;
 mod schedule;
 mod slots;
 mod stretches;
@@ -73,6 +74,7 @@ use outbox::Outbox;
 #[cfg(feature = "testing")]
 pub use probe::{Moment, Probe};
 use renew::Leases;
+pub use running_job::RunningJob;
 use schedule::Schedule;
 pub(crate) use slots::{Slots, covers};
 use tick::Ticker;

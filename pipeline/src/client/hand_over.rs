@@ -7,10 +7,12 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{PgConnection, Postgres};
 
-use super::plan::Group;
+use super::insert::StartRow;
 use super::rows::StepRow;
-use super::send::StartRow;
-use crate::coordinator::{options_json, run_of, shaped, step_id};
+use super::start_plan::Group;
+use crate::db::graphs::options_json;
+use crate::db::ids::{run_of, step_id};
+use crate::db::shape::arrange;
 use crate::graph::Node;
 
 /// The maximum size of the params of a step that is handed over, in bytes. Larger params are loaded by the claim,
@@ -144,7 +146,7 @@ fn offer(hand_over: &mut HandOver, group: &Group<'_>, step: &mut StepRow<'_>) ->
     let id = step_id(step.run, node.no());
     let mut job = Claimed::handed_over(id, token, kind.to_owned(), options.queue.clone());
     job.priority = options.priority;
-    job.max_attempts = i16::try_from(options.attempts).unwrap_or(i16::MAX);
+    job.max_attempts = i16::try_from(options.max_attempts).unwrap_or(i16::MAX);
     job.lease_ms = i32::try_from(options.lease_ms).unwrap_or(i32::MAX);
     job.args = params.to_owned();
     job.options = options_json(group.graph, node);
@@ -161,6 +163,6 @@ fn offer(hand_over: &mut HandOver, group: &Group<'_>, step: &mut StepRow<'_>) ->
 fn input(node: Node<'_>) -> Input {
     let shape = node.step().input.as_ref();
     shape.map_or(Input::None, |shape| {
-        Input::Value(shaped(shape, &mut std::iter::empty()))
+        Input::Value(arrange(shape, &mut std::iter::empty()))
     })
 }

@@ -6,7 +6,7 @@ use serde_path_to_error::Segment;
 use sqlx::PgExecutor;
 
 use super::Run;
-use crate::coordinator::shaped;
+use crate::db::shape::arrange;
 use crate::graph::spec::Shape;
 use crate::{Error, Result, RunId, RunStatus, StepStatus};
 
@@ -192,7 +192,7 @@ impl Outputs {
         let mut values = std::mem::take(&mut self.values).into_iter();
         let given = match shape {
             None => InputValue::Value("null".to_owned()),
-            Some(shape) => shaped(shape, &mut values),
+            Some(shape) => arrange(shape, &mut values),
         };
         given.decode().map_err(|error| self.blame(shape, &error))
     }

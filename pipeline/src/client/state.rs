@@ -51,8 +51,12 @@ pub struct RunState {
     /// The run.
     #[serde(flatten)]
     pub run: RunInfo,
-    /// Its steps; none comes before one that it depends on.
+    /// The steps of the run, each after the steps that it depends on.
     pub steps: Vec<StepState>,
+    /// The runs that this run comes directly after in its chain.
+    pub upstream: Vec<RunId>,
+    /// The runs that come directly after this run in its chain.
+    pub chained: Vec<RunId>,
 }
 
 impl RunState {
@@ -91,9 +95,9 @@ pub struct StepState {
     pub attempt: u16,
     /// How many may.
     pub attempts: Option<u16>,
-    /// Why it is as it is, where that is not its own doing.
-    pub why: Option<Why>,
-    /// Why it failed; while it may still be tried again, why its last attempt did.
+    /// StepReason it is as it is, where that is not its own doing.
+    pub reason: Option<StepReason>,
+    /// StepReason it failed; while it may still be tried again, why its last attempt did.
     pub error: Option<Failure>,
     /// The arm it chose, where it is a branch.
     pub arm: Option<String>,
@@ -131,13 +135,13 @@ jobs::text_enum! {
     Signal = "signal",
 }
 
-/// Why a step is as it is, where that is not its own doing. The names are keys of steps.
+/// StepReason a step is as it is, where that is not its own doing. The names are keys of steps.
 ///
-/// In JSON, an object whose `reason` is the word of the view `pipeline.run_steps`.
+/// In JSON, an object whose `kind` is the `reason` of the view `pipeline.run_steps`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "reason", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Why {
+pub enum StepReason {
     /// It came after any of several, and this one succeeded first.
     First {
         /// The step before it.
@@ -180,7 +184,7 @@ pub enum Why {
     RunSkipped,
 }
 
-impl Why {
+impl StepReason {
     fn of(reason: &str, cause: Option<String>) -> Option<Self> {
         let step = cause.unwrap_or_default();
         Some(match reason {
@@ -200,7 +204,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for StepReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::First { upstream } => write!(f, "`{upstream}` was the first to succeed"),
@@ -257,8 +261,8 @@ impl<O> Run<O> {
     /// let state = run.state().await?;
     /// println!("{} is {}", state.pipeline, state.status);
     /// for step in &state.steps {
-    ///     match &step.why {
-    ///         Some(why) => println!("  {} is {}: {why}", step.key, step.status),
+    ///     match &step.reason {
+    ///         Some(reason) => println!("  {} is {}: {reason}", step.key, step.status),
     ///         None => println!("  {} is {}", step.key, step.status),
     ///     }
     /// }
@@ -274,6 +278,7 @@ impl<O> Run<O> {
             .fetch_all(self.client().pool())
             .await?;
         let mut run = None;
+        let (mut upstream, mut chained) = (Vec::new(), Vec::new());
         let mut steps = Vec::with_capacity(rows.len());
         for row in rows {
             let ran = row.ran_ms.and_then(|ms| u64::try_from(ms).ok());
@@ -292,7 +297,9 @@ impl<O> Run<O> {
                     .map_err(sqlx::Error::from)?,
                 attempt: count(row.attempt),
                 attempts: row.max_attempts.map(count),
-                why: row.reason.and_then(|reason| Why::of(&reason, row.cause)),
+                reason: row
+                    .reason
+                    .and_then(|reason| StepReason::of(&reason, row.cause)),
                 arm: row.arm,
                 enqueued_at: row.enqueued_at,
                 started_at: row.step_ended_at.zip(ran).map(|(ended, ran)| ended - ran),
@@ -300,12 +307,19 @@ impl<O> Run<O> {
                 ran,
                 job_id: row.batch.into(),
             });
+            upstream.extend(row.upstream.into_iter().flatten().map(RunId::from));
+            chained.extend(row.chained.into_iter().flatten().map(RunId::from));
             if run.is_none() {
                 run = Some(run_info!(row));
             }
         }
         let run = run.ok_or(Error::NoRun(self.id()))?;
-        Ok(RunState { run, steps })
+        Ok(RunState {
+            run,
+            steps,
+            upstream,
+            chained,
+        })
     }
 }
 

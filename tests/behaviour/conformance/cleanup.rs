@@ -1,4 +1,4 @@
-//! Old runs go, and with them all that was theirs.
+//! Pruning: old runs are deleted with all their rows.
 
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use crate::runs::support::{act, eventually, take_up_all};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// Scenarios: T034, T035, T036, T037, T038, T039, T040, T041
 #[tokio::test]
-async fn t034_t035_t036_t037_t038_t039_t040_t041_old_runs_that_have_ended_go_and_others_stay() {
+async fn old_runs_that_have_ended_go_and_others_stay() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let one = || {
@@ -23,6 +24,7 @@ async fn t034_t035_t036_t037_t038_t039_t040_t041_old_runs_that_have_ended_go_and
         };
         let start = async |it: &Hand<'_>| it.client.start(one()).await.unwrap();
         let succeeded = it.client.start(one()).then(one()).await.unwrap();
+        let chained = &succeeded.chained().await.unwrap()[0];
         it.drain(&[]).await;
         let halted = start(&it).await;
         it.fail(&halted, "a").await;
@@ -39,8 +41,8 @@ async fn t034_t035_t036_t037_t038_t039_t040_t041_old_runs_that_have_ended_go_and
         let attempts = "select count(*) from pipeline.attempts where job >> 18 = $1";
         assert_eq!(it.ask::<_, i64>(&halted, attempts).await, 1);
 
-        assert_eq!(it.client.prune(365 * DAY).await.unwrap(), 0);
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 4);
+        assert_eq!(it.client.prune_runs(365 * DAY).await.unwrap(), 0);
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 4);
         let rows = |of: &'static str, run: i64| async move {
             let count: i64 = sqlx::query_scalar(of)
                 .bind(run)
@@ -49,7 +51,6 @@ async fn t034_t035_t036_t037_t038_t039_t040_t041_old_runs_that_have_ended_go_and
                 .unwrap();
             count
         };
-        let chained = &succeeded.chained()[0];
         for run in [&succeeded, chained, &halted, &cancelled].map(Run::id) {
             for of in [
                 "select count(*) from pipeline.runs where id = $1",
@@ -91,7 +92,7 @@ async fn what_jobs_of_your_own_went_through_stays_when_runs_go() {
         let failed = sqlx::query(failed).bind(job).execute(db.pool());
         failed.await.unwrap();
         db.move_clock(40 * DAY).await;
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 1);
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 1);
         assert_eq!(own.job(job).attempts().await.unwrap().len(), 1);
     })
     .await;
@@ -111,13 +112,13 @@ async fn a_run_that_another_is_being_chained_to_stays() {
         db.move_clock(40 * DAY).await;
         let mut tx = db.pool().begin().await.unwrap();
         let chain = run.then_in(&mut tx, one()).await.unwrap();
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 0);
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 0);
         tx.commit().await.unwrap();
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 0);
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 0);
         // Taken up: it is skipped, and nothing holds the other any more.
         take_up_all(db.pool()).await;
-        assert_eq!(it.status(chain[0][0].id()).await, "skipped");
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 1);
+        assert_eq!(it.status(chain.id()).await, "skipped");
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 1);
         let error = run.then(one()).await.unwrap_err();
         assert!(matches!(error, pipeline::Error::NoRun(_)), "{error}");
 
@@ -206,7 +207,9 @@ async fn a_run_behind_a_deleted_one_that_failed_is_skipped_when_it_is_opened_aga
         };
         let run = it.client.start(one()).then(one()).then(one());
         let run = run.await.unwrap();
-        let [down, last] = [&run.chained()[0], &run.chained()[1]];
+        let [down, last] = &tests::chain_of(&run).await[..] else {
+            panic!("two runs come after it");
+        };
         down.cancel().await.unwrap();
         it.fail(&run, "a").await;
         it.is(down, "cancelled", "a cancelled").await;
@@ -219,13 +222,13 @@ async fn a_run_behind_a_deleted_one_that_failed_is_skipped_when_it_is_opened_aga
             .await
             .unwrap();
         db.move_clock(40 * DAY).await;
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 1);
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 1);
         down.reopen().force().await.unwrap();
         it.is(down, "skipped", "a skipped").await;
         it.is(last, "skipped", "a skipped").await;
         // What came after one that succeeded begins.
         let run = it.client.start(one()).then(one()).await.unwrap();
-        let down = &run.chained()[0];
+        let down = &run.chained().await.unwrap()[0];
         down.cancel().await.unwrap();
         it.succeed(&run, "a").await;
         sqlx::query(younger)
@@ -234,7 +237,7 @@ async fn a_run_behind_a_deleted_one_that_failed_is_skipped_when_it_is_opened_aga
             .await
             .unwrap();
         db.move_clock(40 * DAY).await;
-        it.client.prune(30 * DAY).await.unwrap();
+        it.client.prune_runs(30 * DAY).await.unwrap();
         down.reopen().force().await.unwrap();
         it.is(down, "running", "a enqueued").await;
     })

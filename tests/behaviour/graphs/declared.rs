@@ -1,4 +1,4 @@
-//! What a declaration comes to.
+//! The graph that a declaration builds.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use jobs::{Backoff, Context, Job, JobError, Perform};
 use pipeline::graph::spec::{
     CallbackOn, Edge, GraphSpec, Join, Shape, StepKind, StepSpec, Strategy, Takes,
 };
-use pipeline::schemars::JsonSchema;
 use pipeline::{
-    Branch, Continue, Define, Failure, Halt, Ignore, Invalid, Named, Pipeline, Plan, RunEnded, Step,
+    Branch, Continue, Define, Failure, Halt, Ignore, Invalid, Named, Pipeline, PipelineBuilder,
+    RunEnded, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -108,8 +108,9 @@ fn problems<O>(declared: Result<Pipeline<O>, Invalid>) -> Vec<String> {
     }
 }
 
+/// Scenarios: U001
 #[test]
-fn u001_a_barrier_gathers_its_phase_and_gates_the_next() {
+fn a_barrier_gathers_its_phase_and_gates_the_next() {
     let declared = Pipeline::configure("u001", |p| {
         let a = p.step("a", Make);
         a.then("b", Add);
@@ -124,8 +125,9 @@ fn u001_a_barrier_gathers_its_phase_and_gates_the_next() {
     assert_eq!(after(spec, "e"), ["d"]);
 }
 
+/// Scenarios: U002
 #[test]
-fn u002_a_second_barrier_gathers_only_its_own_phase() {
+fn a_second_barrier_gathers_only_its_own_phase() {
     let declared = Pipeline::configure("u002", |p| {
         p.step("a", Make);
         p.barrier();
@@ -139,8 +141,9 @@ fn u002_a_second_barrier_gathers_only_its_own_phase() {
     assert_eq!(after(spec, "d"), ["(barrier:2)"]);
 }
 
+/// Scenarios: U003
 #[test]
-fn u003_a_step_keeps_its_earlier_upstream_beside_the_barrier() {
+fn a_step_keeps_its_earlier_upstream_beside_the_barrier() {
     let declared = Pipeline::configure("u003", |p| {
         let a = p.step("a", Make);
         p.barrier();
@@ -149,8 +152,9 @@ fn u003_a_step_keeps_its_earlier_upstream_beside_the_barrier() {
     assert_eq!(after(spec(&declared), "b"), ["a", "(barrier:1)"]);
 }
 
+/// Scenarios: U006
 #[test]
-fn u006_a_barrier_first_last_or_twice_is_refused() {
+fn a_barrier_first_last_or_twice_is_refused() {
     let first = problems(Pipeline::configure("first", |p| {
         p.barrier();
         p.step("a", Make);
@@ -172,8 +176,9 @@ fn u006_a_barrier_first_last_or_twice_is_refused() {
     );
 }
 
+/// Scenarios: U008
 #[test]
-fn u008_a_barrier_inside_an_arm_is_refused() {
+fn a_barrier_inside_an_arm_is_refused() {
     let found = problems(Pipeline::configure("u008", |p| {
         let a = p.step("a", Make);
         a.branch(
@@ -195,8 +200,9 @@ fn u008_a_barrier_inside_an_arm_is_refused() {
     );
 }
 
+/// Scenarios: U010
 #[test]
-fn u010_a_barrier_after_a_branch_waits_for_every_arm() {
+fn a_barrier_after_a_branch_waits_for_every_arm() {
     let declared = Pipeline::configure("u010", |p| {
         let a = p.step("a", Make);
         a.branch(
@@ -216,8 +222,9 @@ fn u010_a_barrier_after_a_branch_waits_for_every_arm() {
     }
 }
 
+/// Scenarios: U013
 #[test]
-fn u013_after_a_barrier_only_the_deciding_step_is_gated() {
+fn after_a_barrier_only_the_deciding_step_is_gated() {
     let declared = Pipeline::configure("u013", |p| {
         let a = p.step("a", Make);
         p.barrier();
@@ -239,8 +246,9 @@ fn u013_after_a_barrier_only_the_deciding_step_is_gated() {
     );
 }
 
+/// Scenarios: U029, U030
 #[test]
-fn u029_u030_settings_have_defaults_and_can_be_set() {
+fn settings_have_defaults_and_can_be_set() {
     let plain = Pipeline::configure("plain", |p| {
         p.step("a", Make);
     });
@@ -286,8 +294,9 @@ fn u029_u030_settings_have_defaults_and_can_be_set() {
     );
 }
 
+/// Scenarios: U034
 #[test]
-fn u034_steps_are_recorded_in_order_with_all_their_options_and_never_their_params() {
+fn steps_are_recorded_in_order_with_all_their_options_and_never_their_params() {
     let declared = Pipeline::configure("u034", |p| {
         let secret = "hunter2".to_owned();
         let a = p
@@ -305,7 +314,11 @@ fn u034_steps_are_recorded_in_order_with_all_their_options_and_never_their_param
     assert_eq!(keys(spec), ["a", "b"]);
     let options = step(spec, "a").options.as_ref().unwrap();
     assert_eq!(
-        (options.queue.as_str(), options.priority, options.attempts),
+        (
+            options.queue.as_str(),
+            options.priority,
+            options.max_attempts
+        ),
         ("other", 9, 2)
     );
     assert_eq!(
@@ -323,7 +336,11 @@ fn u034_steps_are_recorded_in_order_with_all_their_options_and_never_their_param
     });
     let options = step(self::spec(&of_type), "a").options.clone().unwrap();
     assert_eq!(
-        (options.queue.as_str(), options.priority, options.attempts),
+        (
+            options.queue.as_str(),
+            options.priority,
+            options.max_attempts
+        ),
         ("media", 3, 7)
     );
     assert_eq!(options.timeout_ms, Some(60_000));
@@ -337,8 +354,9 @@ fn u034_steps_are_recorded_in_order_with_all_their_options_and_never_their_param
     );
 }
 
+/// Scenarios: U035
 #[test]
-fn u035_every_mistake_of_a_declaration_is_told_at_once() {
+fn every_mistake_of_a_declaration_is_told_at_once() {
     let found = problems(Pipeline::configure("not a name", |p| {
         p.step("twice", Make);
         p.step("twice", Make);
@@ -354,8 +372,9 @@ fn u035_every_mistake_of_a_declaration_is_told_at_once() {
     assert!(empty[0].contains("no steps"), "{empty:?}");
 }
 
+/// Scenarios: U040
 #[test]
-fn u040_the_video_pipeline_of_the_readme() {
+fn the_video_pipeline_of_the_readme() {
     let declared = Pipeline::configure("video", |p| {
         let source = p.step("download", Make);
         let encoded = source.then("transcode", Add);
@@ -375,8 +394,9 @@ fn u040_the_video_pipeline_of_the_readme() {
     assert!(step(spec, "thumbnail").optional);
 }
 
+/// Scenarios: U042, U043
 #[test]
-fn u042_u043_branches_have_arms_come_together_and_follow_one_another() {
+fn branches_have_arms_come_together_and_follow_one_another() {
     let declared = Pipeline::configure("u042", |p| {
         let a = p.step("a", Make);
         let first = a.branch(
@@ -441,13 +461,14 @@ fn u042_u043_branches_have_arms_come_together_and_follow_one_another() {
     assert_eq!(arm("e"), None);
 }
 
+/// Scenarios: U044, U050
 #[test]
-fn u044_u050_a_step_has_its_own_strategy_or_none() {
+fn a_step_has_its_own_strategy_or_none() {
     let declared = Pipeline::configure("u044", |p| {
         let none = p.step("none", Make);
-        none.then("halt", Add).on_failure(Halt);
-        none.then("continue", Add).on_failure(Continue);
-        let ignored = none.then("ignore", Add).on_failure(Ignore);
+        none.then("halt", Add).failure_strategy(Halt);
+        none.then("continue", Add).failure_strategy(Continue);
+        let ignored = none.then("ignore", Add).failure_strategy(Ignore);
         p.after((&none, &ignored)).step("maybe", Either);
         p.after((&none, &ignored)).step("outcome", Judge);
         p.after_failure(&ignored).step("mend", Mend);
@@ -466,8 +487,9 @@ fn u044_u050_a_step_has_its_own_strategy_or_none() {
     assert_eq!(after(spec, "mend"), ["ignore~"]);
 }
 
+/// Scenarios: U046
 #[test]
-fn u046_an_upstream_named_twice_is_one_edge() {
+fn an_upstream_named_twice_is_one_edge() {
     let declared = Pipeline::configure("u046", |p| {
         let a = p.step("a", Make);
         p.following((&a, &a)).step("b", Make);
@@ -559,7 +581,7 @@ fn a_list_of_none_is_held_back_by_its_phase() {
 fn a_handle_given_twice_gives_two_values() {
     let declared = Pipeline::configure("twice", |p| {
         let a = p.step("a", Make);
-        let ignored = p.step("ignored", Make).on_failure(Ignore);
+        let ignored = p.step("ignored", Make).failure_strategy(Ignore);
         p.after((&a, &a)).following(&a).step("both", Both);
         p.after(&[a.clone(), a.clone(), a.clone()]).step("sum", Sum);
         p.after((&ignored, &ignored)).step("judge", JudgeAgain);
@@ -636,7 +658,7 @@ fn the_first_of_steps_in_an_arm_may_be_absent() {
         any.then("d", Add);
     }));
     assert!(
-        found.len() == 1 && found[0].contains("the value of `c` as sure"),
+        found.len() == 1 && found[0].contains("the value of `c` as always present"),
         "{found:?}"
     );
 }
@@ -651,7 +673,7 @@ fn a_handle_of_another_pipeline_is_refused() {
         p.after((&b, &stolen)).step("c", Both);
     }));
     assert!(
-        found[0].contains("`c`") && found[0].contains("`theirs`"),
+        found.len() == 1 && found[0].contains("`c`") && found[0].contains("`theirs`"),
         "{found:?}"
     );
 }
@@ -682,8 +704,7 @@ fn a_handle_can_be_held_over_an_await_and_sent_to_another_thread() {
 }
 
 /// The params of a named pipeline.
-#[derive(Serialize, Deserialize, JsonSchema, Pipeline)]
-#[schemars(crate = "pipeline::schemars")]
+#[derive(Serialize, Deserialize, Pipeline)]
 #[pipeline(name = "video.processing")]
 struct Video {
     id: i64,
@@ -691,8 +712,9 @@ struct Video {
 }
 
 impl Define for Video {
+    type Jobs = (Make, Add);
     type Output = Step<i64>;
-    fn define(&self, p: &Plan) -> Self::Output {
+    fn define(&self, p: &PipelineBuilder) -> Self::Output {
         let source = p.step("source", Make);
         for preset in &self.presets {
             source.then(&format!("to_{preset}"), Add);
@@ -701,8 +723,9 @@ impl Define for Video {
     }
 }
 
+/// Scenarios: U041
 #[test]
-fn u041_a_named_pipeline_is_declared_from_its_params() {
+fn a_named_pipeline_is_declared_from_its_params() {
     let presets = vec!["hd".to_owned(), "sd".to_owned()];
     let declared = Video { id: 7, presets }.pipeline();
     assert_eq!(Video::NAME, "video.processing");
@@ -711,6 +734,197 @@ fn u041_a_named_pipeline_is_declared_from_its_params() {
     assert_eq!(schema["properties"]["id"]["type"], "integer");
     assert_eq!(schema["required"], serde_json::json!(["id", "presets"]));
     let _: Pipeline<i64> = declared.unwrap();
+}
+
+/// Declares a step and a callback whose jobs it does not list.
+#[derive(Serialize, Deserialize, Pipeline)]
+struct Unlisted {}
+
+impl Define for Unlisted {
+    type Jobs = (Make, (Both, Video));
+    type Output = ();
+    fn define(&self, p: &PipelineBuilder) {
+        let a = p.step("a", Make);
+        a.then("listed_by_video", Add);
+        a.then("decide", Decide);
+        p.on_failure(Tell);
+    }
+}
+
+#[test]
+fn a_job_that_a_named_pipeline_does_not_list_is_refused_with_its_step() {
+    let found = problems(Unlisted {}.pipeline());
+    assert_eq!(found.len(), 2, "{found:?}");
+    for (problem, place, job, job_type) in [
+        (&found[0], "step `decide`", "`decide`", "::Decide`"),
+        (&found[1], "callback 1", "`tell`", "::Tell`"),
+    ] {
+        assert!(problem.starts_with(place), "{problem}");
+        for part in [job, job_type, "::Unlisted`", "`type Jobs`"] {
+            assert!(problem.contains(part), "{part}: {problem}");
+        }
+    }
+}
+
+/// Params with serde's defaults and doc comments, which their schema has.
+#[derive(Debug, Default, Serialize, Deserialize, Pipeline)]
+#[serde(default, rename_all = "camelCase")]
+struct Lenient {
+    /// The number of copies.
+    copy_count: u32,
+}
+
+impl Define for Lenient {
+    type Jobs = Make;
+    type Output = Step<i64>;
+    fn define(&self, p: &PipelineBuilder) -> Self::Output {
+        p.step("a", Make)
+    }
+}
+
+#[test]
+fn the_schema_of_params_follows_their_serde_attributes() {
+    let schema = Lenient::params_schema();
+    assert_eq!(schema["title"], "Lenient");
+    let count = &schema["properties"]["copyCount"];
+    assert_eq!(count["type"], "integer", "{schema}");
+    assert_eq!(count["default"], 0);
+    assert_eq!(count["description"], "The number of copies.");
+    assert_eq!(schema["required"], serde_json::Value::Null);
+}
+
+/// Params that hold a float.
+#[derive(Debug, Clone, Serialize, Deserialize, Job)]
+struct Scale {
+    factors: Vec<f64>,
+}
+
+impl Perform for Scale {
+    type Input = ();
+    type Output = i64;
+    async fn perform(self, (): (), _: &Context) -> Result<i64, JobError> {
+        Ok(1)
+    }
+}
+
+#[test]
+fn params_that_json_cannot_hold_are_refused_with_their_path() {
+    let factors = vec![1.0, f64::NAN];
+    let found = problems(Pipeline::configure("nan", |p| {
+        p.step("scale", Scale { factors });
+    }));
+    assert_eq!(found.len(), 1, "{found:?}");
+    for part in ["step `scale`", "NaN or infinite", "`factors[1]`"] {
+        assert!(found[0].contains(part), "{part}: {}", found[0]);
+    }
+}
+
+#[test]
+fn handles_are_taken_by_value_as_by_reference() {
+    let declared = Pipeline::configure("by_value", |p| {
+        let (a, b) = (p.step("a", Make), p.step("b", Make));
+        let optional = p.step("optional", Make).optional();
+        let (c, d) = (a.clone(), b.clone());
+        p.after((a.clone(), b.clone())).step("both", Both);
+        p.after((a.clone(), optional)).step("either", Either);
+        p.after([a.clone(), b.clone()]).step("array", Sum);
+        p.after(vec![a.clone(), b.clone()]).step("list", Sum);
+        p.following((a.clone(), vec![b.clone()]))
+            .step("order", Make);
+        p.after_failure(a.clone()).step("failure", Mend);
+        p.after_any([a, b]).step("any", Add);
+        p.after(c).following(d).step("one", Add);
+    });
+    let spec = spec(&declared);
+    assert_eq!(after(spec, "both"), ["a", "b"]);
+    assert_eq!(after(spec, "either"), ["a", "optional?"]);
+    assert_eq!(after(spec, "array"), ["a", "b"]);
+    assert_eq!(after(spec, "list"), ["a", "b"]);
+    assert_eq!(after(spec, "order"), ["(a)", "(b)"]);
+    assert_eq!(after(spec, "failure"), ["a~"]);
+    assert_eq!(after(spec, "any"), ["a", "b"]);
+    assert_eq!(after(spec, "one"), ["a", "(b)"]);
+}
+
+#[test]
+fn options_strategy_and_failure_of_a_branch_are_those_of_its_deciding_step() {
+    let declared = Pipeline::configure("branch", |p| {
+        let a = p.step("a", Make);
+        let arms = WayArms {
+            left: || a.then("left", Add),
+            right: || a.then("right", Add),
+        };
+        let all = a
+            .branch("all", Decide, arms)
+            .max_attempts(9)
+            .queue("deciding")
+            .failure_strategy(Continue);
+        let arms = WayArms {
+            left: || a.then("some_left", Add),
+            right: || {},
+        };
+        let some = a
+            .branch("some", Decide, arms)
+            .delay(Duration::from_secs(1))
+            .failure_strategy(Halt);
+        p.after_failure(&all).step("mend_all", Mend);
+        p.after_failure(&some).step("mend_some", Mend);
+        p.after((&all, &some)).step("next", Either);
+    });
+    let spec = spec(&declared);
+    let options = step(spec, "all").options.as_ref().unwrap();
+    assert_eq!(
+        (options.max_attempts, options.queue.as_str()),
+        (9, "deciding")
+    );
+    assert_eq!(step(spec, "all").strategy, Some(Strategy::Continue));
+    assert_eq!(step(spec, "some").options.as_ref().unwrap().delay_ms, 1_000);
+    assert_eq!(step(spec, "some").strategy, Some(Strategy::Halt));
+    for merge in ["merge:all", "merge:some"] {
+        assert_eq!(step(spec, merge).options, None);
+        assert_eq!(step(spec, merge).strategy, None);
+    }
+    assert_eq!(after(spec, "mend_all"), ["all~"]);
+    assert_eq!(after(spec, "mend_some"), ["some~"]);
+    assert_eq!(after(spec, "next"), ["merge:all", "merge:some?"]);
+}
+
+#[test]
+fn messages_and_drawings_name_the_branch_and_not_its_merge() {
+    let (left, right) = (|| {}, || {});
+    let optional = problems(Pipeline::configure("optional", |p| {
+        let a = p.step("a", Make);
+        a.branch("way", Decide, WayArms { left, right }).optional();
+    }));
+    let ignored = problems(Pipeline::configure("ignored", |p| {
+        let a = p.step("a", Make);
+        a.branch("way", Decide, WayArms { left, right })
+            .failure_strategy(Ignore);
+    }));
+    let twice = problems(Pipeline::configure("twice", |p| {
+        let a = p.step("a", Make);
+        a.branch("way", Decide, WayArms { left, right });
+        a.branch("way", Decide, WayArms { left, right });
+    }));
+    let mut stolen: Option<Step<()>> = None;
+    let valid = Pipeline::configure("valid", |p| {
+        let a = p.step("a", Make);
+        stolen = Some(a.branch("way", Decide, WayArms { left, right }));
+    });
+    let stolen = stolen.unwrap();
+    let foreign = problems(Pipeline::configure("foreign", |p| {
+        p.following(&stolen).step("b", Make);
+    }));
+    for found in [optional, ignored, twice, foreign] {
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("`way`"), "{found:?}");
+        assert!(!found[0].contains("merge"), "{found:?}");
+    }
+    let graph = valid.unwrap();
+    for drawing in [graph.graph().to_mermaid(), graph.graph().to_dot()] {
+        assert!(drawing.contains("end of way"), "{drawing}");
+        assert!(!drawing.contains("merge"), "{drawing}");
+    }
 }
 
 #[test]

@@ -45,7 +45,10 @@ fn rule_19_flags_are_cleared() {
 
 #[test]
 fn rule_19_ignored_failures_only_when_named() {
-    let steps = [job("ignored").on_failure(Strategy::Ignore), job("bad")];
+    let steps = [
+        job("ignored").failure_strategy(Strategy::Ignore),
+        job("bad"),
+    ];
     let spec = graph(steps);
     for (named, status, end) in [
         (&[][..], S::Failed, R::Failed),
@@ -177,7 +180,7 @@ fn rule_19_what_an_early_end_left_out_stays_skipped_also_after_a_step_that_runs_
 fn rule_19_an_early_end_on_an_error_path_is_taken_back_with_it() {
     let steps = [
         job("slow"),
-        job("bad").on_failure(Strategy::Continue),
+        job("bad").failure_strategy(Strategy::Continue),
         job("sorry").after_failure("bad"),
         job("after_slow").after("slow"),
     ];
@@ -296,8 +299,8 @@ fn rule_19_everything_after_an_error_path_is_decided_again() {
 #[test]
 fn rule_19_a_run_that_failed_only_by_ignored_steps_is_not_reopened_without_naming_one() {
     let steps = [
-        job("ignored").on_failure(Strategy::Ignore),
-        job("also").on_failure(Strategy::Ignore),
+        job("ignored").failure_strategy(Strategy::Ignore),
+        job("also").failure_strategy(Strategy::Ignore),
         job("optional").optional(),
     ];
     let (mut model, run) = started(&graph(steps));

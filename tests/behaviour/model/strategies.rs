@@ -81,7 +81,7 @@ fn rule_13_override_means_override() {
         };
         for pipeline in all {
             let steps = [
-                job("a").on_failure(own),
+                job("a").failure_strategy(own),
                 job("b").following("a"),
                 job("c"),
                 job("d").after("c"),
@@ -102,7 +102,7 @@ fn rule_13_override_means_override() {
 #[test]
 fn rule_13_an_ignored_step_under_halt_does_not_halt() {
     let steps = [
-        job("a").on_failure(Strategy::Ignore),
+        job("a").failure_strategy(Strategy::Ignore),
         job("b").following("a"),
         job("c"),
     ];

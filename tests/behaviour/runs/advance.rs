@@ -210,10 +210,9 @@ async fn a_run_that_is_chained_to_a_deleted_run_is_skipped_and_not_started() {
     with_database(async |db| {
         let (client, mut engine) = engine(db).await;
         let one = || Pipeline::configure("one", |p| p.step("a", act("a"))).unwrap();
-        let first = client.start_many([one(), one()]).await.unwrap();
+        let first = client.start([one(), one()]).await.unwrap();
         let (deleted, other) = (&first[0], &first[1]);
-        let ids = [deleted.id(), other.id()];
-        let chained = client.after(ids, one()).await.unwrap().remove(0).remove(0);
+        let chained = client.start(one()).after([deleted, other]).await.unwrap();
         let claimed = claim(&mut engine).await;
         for table in [
             "delete from pipeline.runs where id = $1",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Continue, Error, Pipeline, RunFilter, RunStatus, Worker};
+use pipeline::{Continue, Error, Pipeline, RunFilter, RunStatus, StepContext as _, Worker};
 use serde::{Deserialize, Serialize};
 use tests::with_database;
 
@@ -63,7 +63,7 @@ async fn a_chain_runs_stage_after_stage_and_is_skipped_after_a_failure() {
             .then(simple("five"))
             .await
             .unwrap();
-        let chained = run.chained();
+        let chained = tests::chain_of(&run).await;
         assert_eq!(chained.len(), 4);
         it.becomes(&chained[3], "succeeded").await;
         let steps: Vec<String> = it
@@ -84,7 +84,7 @@ async fn a_chain_runs_stage_after_stage_and_is_skipped_after_a_failure() {
             .then(simple("six"))
             .await
             .unwrap();
-        let chained = run.chained();
+        let chained = tests::chain_of(&run).await;
         it.becomes(&chained[1], "skipped").await;
         assert_eq!(it.steps(&chained[1]).await, ["a skipped", "b skipped"]);
         it.script.says("complete six skipped 1 []").await;
@@ -93,7 +93,7 @@ async fn a_chain_runs_stage_after_stage_and_is_skipped_after_a_failure() {
         it.becomes(&chained[1], "succeeded").await;
         // Late: what it is chained to has ended.
         let late = run.then(simple("late")).await.unwrap();
-        it.becomes(&late[0][0], "succeeded").await;
+        it.becomes(&late, "succeeded").await;
         it.stop().await;
     })
     .await;
@@ -116,17 +116,19 @@ async fn a_cancelled_run_stops_what_runs_and_never_starts_the_rest() {
         it.becomes(&run, "cancelled").await;
         run.cancel().await.unwrap();
         assert_eq!(it.steps(&run).await, ["a cancelled", "b cancelled"]);
-        it.becomes(&run.chained()[0], "skipped").await;
+        it.becomes(&run.chained().await.unwrap()[0], "skipped")
+            .await;
         it.script.says("complete x cancelled 1 []").await;
         it.script.tell("x.a", What::Succeed);
         run.reopen().await.unwrap();
         it.becomes(&run, "succeeded").await;
-        it.becomes(&run.chained()[0], "succeeded").await;
+        it.becomes(&run.chained().await.unwrap()[0], "succeeded")
+            .await;
         let refused = run.cancel().await.unwrap_err();
         assert!(
             matches!(
                 refused,
-                Error::RunEnded {
+                Error::NotCancellable {
                     status: RunStatus::Succeeded,
                     ..
                 }
@@ -192,9 +194,9 @@ async fn what_is_asked_in_a_transaction_happens_when_it_is_committed() {
         let late_too = run.then_in(&mut tx, simple("late")).await.unwrap();
         tx.commit().await.unwrap();
         it.script.let_through("x.a");
-        it.becomes(&late_too[0][0], "succeeded").await;
+        it.becomes(&late_too, "succeeded").await;
         let there: i64 = sqlx::query_scalar("select count(*) from pipeline.runs where id = $1")
-            .bind(late[0][0].id())
+            .bind(late.id())
             .fetch_one(db.pool())
             .await
             .unwrap();
@@ -241,8 +243,9 @@ impl Perform for Talk {
     type Input = ();
     type Output = ();
 
-    async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
+    async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> {
         tracing::info!("inside");
+        cx.end_run();
         Ok(())
     }
 }
@@ -270,6 +273,26 @@ async fn what_a_step_logs_stands_in_the_spans_of_its_run_and_its_job() {
         let spans = format!("run{{run.id={} step.key=\"talk\"}}:job{{job.id=", run.id());
         let inside = |line: &&str| line.contains(&spans) && line.ends_with("inside");
         assert_eq!(log.lines().filter(inside).count(), 1, "{log}");
+    })
+    .await;
+}
+
+/// A job that is not a step has no run to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn end_run_has_no_effect_in_a_job_that_is_not_a_step() {
+    with_database(async |db| {
+        let set_up = |worker: Worker| worker.register::<Talk>().keep_succeeded(true);
+        let it = Running::start_with(db, set_up);
+        let job = it.client.enqueue(Talk).await.unwrap().id;
+        let status = eventually("the job has ended", async || {
+            let query =
+                "select status::text from pipeline.jobs where id = $1 and ended_at is not null";
+            let status = sqlx::query_scalar::<_, String>(query).bind(job);
+            status.fetch_optional(db.pool()).await.unwrap()
+        })
+        .await;
+        assert_eq!(status, "succeeded");
+        it.stop().await;
     })
     .await;
 }
@@ -324,11 +347,11 @@ async fn one_request_that_cannot_be_done_keeps_nobody_from_the_others() {
         tx.commit().await.unwrap();
         // The client takes up what there is, and is not told of the trouble of others.
         let chain = run.then(simple("two")).await.unwrap();
-        it.becomes(&chain[0][0], "succeeded").await;
+        it.becomes(&chain, "succeeded").await;
         let mut tx = db.pool().begin().await.unwrap();
         let chain = run.then_in(&mut tx, simple("three")).await.unwrap();
         tx.commit().await.unwrap();
-        it.becomes(&chain[0][0], "succeeded").await;
+        it.becomes(&chain, "succeeded").await;
         db.move_clock(Duration::from_secs(61)).await;
         it.becomes(&late, "failed").await;
         let heal = "drop trigger refuse on pipeline.requests";

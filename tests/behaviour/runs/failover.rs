@@ -80,8 +80,12 @@ async fn many_runs_of_several_graphs_are_started_around_the_ids_of_others() {
         }
         let runs = ["a", "b", "a", "c", "b"].map(|name| says(name, "x"));
         let keyed = NewRun::new(says("a", "y")).key("k");
-        let runs = runs.map(NewRun::new).into_iter().chain([keyed]);
-        let started = one.start_many(runs).await.unwrap();
+        let runs = runs
+            .map(NewRun::new)
+            .into_iter()
+            .chain([keyed])
+            .collect::<Vec<_>>();
+        let started = one.start(runs).await.unwrap();
         let mut names = Vec::new();
         for run in &started {
             names.push(name_of(db, run).await);
@@ -105,7 +109,7 @@ async fn a_chain_is_started_around_the_ids_of_others() {
             .then(says("second", "x"))
             .then(says("third", "x"));
         let first = first.key("k").await.unwrap();
-        let chained = first.chained();
+        let chained = tests::chain_of(&first).await;
         assert_eq!(name_of(db, &chained[0]).await, "second");
         assert_eq!(name_of(db, &chained[1]).await, "third");
         assert_eq!(chained[1].wait().await.unwrap(), RunStatus::Succeeded);
@@ -134,7 +138,7 @@ async fn a_start_in_the_callers_transaction_takes_other_ids_and_leaves_no_half()
         tx.commit().await.unwrap();
         assert_eq!(name_of(db, &ours).await, "of_one");
         assert_eq!(name_of(db, &chain).await, "a");
-        assert_eq!(name_of(db, &chain.chained()[0]).await, "b");
+        assert_eq!(name_of(db, &chain.chained().await.unwrap()[0]).await, "b");
         assert_eq!(count(&one).await, 6);
     })
     .await;
@@ -175,8 +179,8 @@ async fn a_rerun_whose_id_is_another_runs_is_a_run_of_its_own() {
 async fn a_sequence_that_stands_far_behind_the_runs_is_caught_up_with() {
     with_database(async |db| {
         let one = client(db);
-        let many = (0..300).map(|_| says("before", "x"));
-        one.start_many(many).await.unwrap();
+        let many: Vec<_> = (0..300).map(|_| says("before", "x")).collect();
+        one.start(many).await.unwrap();
         sqlx::query("select setval('pipeline.run_ids', 1)")
             .execute(db.pool())
             .await

@@ -88,8 +88,8 @@ async fn many_runs_are_handed_over_up_to_the_free_slots() {
         let (it, watch) = worker(db, |worker| worker).await;
         let runs = loop {
             let before = watch.counts(Moment::HandedOver).len();
-            let runs = (0..40).map(|_| says("video", "x"));
-            let runs = it.client.start_many(runs).await.unwrap();
+            let runs: Vec<_> = (0..40).map(|_| says("video", "x")).collect();
+            let runs = it.client.start(runs).await.unwrap();
             if let [count] = watch.counts(Moment::HandedOver)[before..] {
                 assert!((1..=16).contains(&count), "{count}");
                 break runs;
@@ -187,7 +187,7 @@ async fn a_step_that_the_worker_cannot_perform_now_is_not_handed_over() {
         assert_eq!(inside.wait().await.unwrap(), RunStatus::Succeeded);
         let chain = it.client.start(says("one", "x")).then(says("two", "x"));
         let chain = chain.await.unwrap();
-        let last = &chain.chained()[0];
+        let last = &chain.chained().await.unwrap()[0];
         assert_eq!(last.wait().await.unwrap(), RunStatus::Succeeded);
         assert_eq!(handed_over(&watch), before);
         it.stop().await;

@@ -1,4 +1,4 @@
-//! Runs found by what is known of them, a page at a time.
+//! Lists of runs, by filter and by page.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -95,7 +95,7 @@ async fn pages_show_every_run_once_whatever_comes_meanwhile() {
         let mut there = BTreeSet::new();
         for size in [40, 1, 17, 30] {
             let new = (0..size).map(|_| NewRun::new(named("video")).tag("blue"));
-            let runs = client.start_many(new).await.unwrap();
+            let runs = client.start(new.collect::<Vec<_>>()).await.unwrap();
             for run in runs.iter().step_by(3) {
                 run.cancel().await.unwrap();
             }
@@ -142,7 +142,7 @@ async fn pages_show_every_run_once_whatever_comes_meanwhile() {
 async fn the_last_page_says_so() {
     with_database(async |db| {
         let client = client(db);
-        client.start_many((0..4).map(|_| named("video"))).await.unwrap();
+        client.start(vec![named("video"); 4]).await.unwrap();
         let page = client.runs(&RunFilter::new().limit(4)).await.unwrap();
         assert_eq!((page.items.len(), page.next), (4, None));
         let page = client.runs(&RunFilter::new().limit(3)).await.unwrap();

@@ -130,7 +130,7 @@ async fn a_run_that_failed_only_by_ignored_steps_says_so_and_is_reopened_by_nami
         it.script.tell("extra", What::Fail);
         let pipeline = Pipeline::configure("ignored", |p| {
             p.step("main", act("main"));
-            p.step("thumb", act("thumb")).on_failure(Ignore);
+            p.step("thumb", act("thumb")).failure_strategy(Ignore);
             p.step("extra", act("extra")).optional();
         });
         let run = it.client.start(pipeline.unwrap()).await.unwrap();

@@ -1,10 +1,11 @@
-//! Where a run and its steps stand, and why; what was tried.
+//! The state of a run and its steps with the reasons, and the attempts of a step.
 
 use std::time::Duration;
 
 use pipeline::jobs::{Backoff, JobStatus, Outcome};
 use pipeline::{
-    Client, Continue, Error, NodeKind, Pipeline, Run, RunFilter, RunStatus, StepStatus, Why, Worker,
+    Client, Continue, Error, NodeKind, Pipeline, Run, RunFilter, RunStatus, StepReason, StepStatus,
+    Worker,
 };
 use serde_json::json;
 use tests::with_database;
@@ -16,10 +17,10 @@ fn numbers(worker: Worker) -> Worker {
     worker.register::<(Make, Add, Break, Decide, Mend, OrElse)>()
 }
 
-/// Why each step is as it is, where there is a reason.
+/// StepReason each step is as it is, where there is a reason.
 async fn whys<O>(run: &Run<O>) -> Vec<(String, StepStatus, String)> {
     let steps = run.state().await.unwrap().steps.into_iter();
-    let whys = steps.filter_map(|step| Some((step.key, step.status, step.why?.to_string())));
+    let whys = steps.filter_map(|step| Some((step.key, step.status, step.reason?.to_string())));
     whys.collect()
 }
 
@@ -69,7 +70,7 @@ async fn a_run_tells_where_it_and_its_steps_stand() {
             (a.in_queue, a.attempt, a.attempts),
             (Some(JobStatus::Running), 1, Some(4))
         );
-        assert!(a.enqueued_at.is_some() && a.ended_at.is_none() && a.why.is_none());
+        assert!(a.enqueued_at.is_some() && a.ended_at.is_none() && a.reason.is_none());
         let b = state.step("b").unwrap();
         assert_eq!(
             (b.status, b.in_queue, b.attempt),
@@ -196,7 +197,7 @@ async fn a_step_that_failed_says_why_and_so_do_those_that_did_not_run() {
         cancelled.cancel().await.unwrap();
         assert_eq!(cancelled.wait().await.unwrap(), RunStatus::Cancelled);
         let state = cancelled.state().await.unwrap();
-        assert_eq!(state.step("c").unwrap().why, Some(Why::Cancelled));
+        assert_eq!(state.step("c").unwrap().reason, Some(StepReason::Cancelled));
         it.stop().await;
     })
     .await;
@@ -325,8 +326,8 @@ async fn what_is_not_there_is_named() {
         for error in errors {
             assert_eq!(
                 error.to_string(),
-                "there is no run 99: it has never been, or it was deleted; one that a transaction \
-                 starts is there when that is committed"
+                "there is no run 99 in this database: it never existed, or it was deleted; a run that a transaction \
+                 starts becomes visible when the transaction commits"
             );
         }
         let many = Pipeline::configure("many", |p| {

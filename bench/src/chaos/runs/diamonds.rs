@@ -54,7 +54,7 @@ impl Diamonds {
             .clone()
             .map(|number| diamond(number, self.lease))
             .collect::<Result<Vec<_>, _>>()?;
-        let started = self.client.start_many(pipelines).await?;
+        let started = self.client.start(pipelines).await?;
         let ids: Vec<i64> = started.iter().map(|run| run.id().get()).collect();
         self.numbers.extend(ids.iter().copied().zip(numbers));
         Ok(ids)

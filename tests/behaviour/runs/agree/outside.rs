@@ -99,9 +99,8 @@ impl<'a> Outside<'a> {
             Event::Then { after, .. } => {
                 let after = after.iter().map(|run| story.runs[run.0].id());
                 let after: Vec<pipeline::RunId> = after.collect();
-                let chain = self.client.after(after, story.pipeline());
-                let mut stages = chain.await.map_err(string)?;
-                story.runs.push(stages.remove(0).remove(0));
+                let chain = self.client.start(story.pipeline()).after(after);
+                story.runs.push(chain.await.map_err(string)?);
             }
             Event::Taken { run, step } => {
                 let was_taken = before.step(*run, step).taken;
@@ -345,7 +344,7 @@ fn with_attempts(mut spec: GraphSpec) -> GraphSpec {
         .iter_mut()
         .filter_map(|step| step.options.as_mut())
     {
-        options.attempts = 1_000;
+        options.max_attempts = 1_000;
     }
     spec
 }

@@ -1,4 +1,4 @@
-//! The table a case is played at: workers, and the database between them.
+//! The workers and the database on which a case is played.
 
 use std::time::Duration;
 
@@ -98,9 +98,10 @@ impl<'a> Table<'a> {
         let mut game = Game::new(case);
         let runs = case.runs.iter().map(|(_, kept)| {
             let run = NewRun::new(case.pipeline());
-            run.history(kept.history())
+            run.event_level(kept.history())
         });
-        let runs = self.client.start_many(runs).await.map_err(string)?;
+        let runs: Vec<_> = runs.collect();
+        let runs = self.client.start(runs).await.map_err(string)?;
         game.ids = runs.iter().map(|run| run.id().get()).collect();
         game.compare(self.db).await?;
         while !game.is_over() {

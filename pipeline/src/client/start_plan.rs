@@ -19,7 +19,7 @@ const MAX_CALL_STEPS: usize = 1_000_000;
 const MAX_CALL_EDGES: usize = 1_000_000;
 
 /// A checked start, split into statements.
-pub(super) struct Plan<'a> {
+pub(super) struct StartPlan<'a> {
     /// The groups of the first stage.
     pub(super) first: Vec<Group<'a>>,
     /// The groups of the later stages, which are chained to the first.
@@ -34,7 +34,7 @@ pub(super) struct Plan<'a> {
     pub(super) has_keys: bool,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> StartPlan<'a> {
     /// Checks all runs and splits them into groups.
     pub(super) fn of(
         stages: &'a [Vec<NewRun>],
@@ -284,7 +284,7 @@ impl<'a> Group<'a> {
             id: 0,
             nonce: 0,
             rerun_of: None,
-            event_level: run.history.into(),
+            event_level: run.event_level,
             key: run.key.as_deref(),
             params_hash: run.key.as_ref().map(|_| match chain {
                 Some(chain) => [run.params_hash(), chain.to_vec()].concat(),

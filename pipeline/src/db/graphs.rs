@@ -100,19 +100,19 @@ pub(crate) fn kind_name(kind: &StepKind) -> &'static str {
 
 /// The time at which a stored graph becomes visible to other transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum Visibility {
     /// After the statement: the connection is in no transaction. Transactions that store an equal graph at the
     /// same time wait for each other, so that the graph is stored once.
     AtOnce,
     /// When the connection's transaction commits. The statement does not wait for other transactions.
-    WithTheTransaction,
+    AtCommit,
 }
 
 /// Stores a graph unless the database has it, and returns its id.
 pub(crate) async fn store(
     connection: &mut PgConnection,
     graph: &Graph,
-    kept: Kept,
+    visibility: Visibility,
 ) -> Result<i64, sqlx::Error> {
     let nodes: Vec<NodeRow<'_>> = graph.nodes().map(|node| row(graph, node)).collect();
     let mut edges = Vec::new();
@@ -144,7 +144,7 @@ pub(crate) async fn store(
             lease_ms: callback.options.lease_ms,
             version: callback.version,
             priority: callback.options.priority,
-            max_attempts: callback.options.attempts,
+            max_attempts: callback.options.max_attempts,
             fires: callback.on,
             job_type: &callback.job,
             queue: &callback.options.queue,
@@ -166,7 +166,7 @@ pub(crate) async fn store(
         json(&edges),
         json(&arms),
         json(&callbacks),
-        kept == Kept::AtOnce,
+        visibility == Visibility::AtOnce,
     )
     .fetch_one(connection)
     .await
@@ -223,7 +223,7 @@ fn row<'g>(graph: &'g Graph, node: Node<'g>) -> NodeRow<'g> {
         version,
         branch,
         priority: options.map(|options| options.priority),
-        max_attempts: options.map(|options| options.attempts),
+        max_attempts: options.map(|options| options.max_attempts),
         kind: kind_name(node.kind()),
         strategy: node.strategy(),
         is_any: node.join() == crate::graph::spec::Join::Any,
