@@ -298,6 +298,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use serde::Serialize;
 
     #[derive(Serialize)]
     struct Point {
