@@ -14,7 +14,7 @@ use serde::ser::{
 };
 use serde_json::value::RawValue;
 
-use crate::hidden;
+use crate::redact;
 
 /// Encodes a value as JSON.
 ///
@@ -43,7 +43,7 @@ impl EncodeError {
         let mut sink = serde_json::Serializer::new(io::sink());
         let path = serde_path_to_error::serialize(&Finite(value), &mut sink)
             .err()
-            .map(|error| hidden::place(&error))
+            .map(|error| redact::path(&error))
             .filter(|path| !path.is_empty() && path != ".");
         Self(match path {
             Some(path) => format!("{NON_FINITE} at `{path}`"),
@@ -300,22 +300,22 @@ mod tests {
     use super::*;
     use serde::Serialize;
 
-    #[derive(Serialize)]
+    #[derive(serde::Serialize)]
     struct Point {
         x: f64,
         y: Option<f32>,
     }
 
-    #[derive(Serialize)]
+    #[derive(serde::Serialize)]
     struct Newtype(f64);
 
-    #[derive(Serialize)]
+    #[derive(serde::Serialize)]
     struct Pair(i64, f64);
 
-    #[derive(Serialize)]
+    #[derive(serde::Serialize)]
     struct Unit;
 
-    #[derive(Serialize)]
+    #[derive(serde::Serialize)]
     enum Measure {
         None,
         One(f64),

@@ -1,6 +1,6 @@
 //! A run to be: what is started, and what is different about it.
 
-use jobs::limits;
+use jobs::extension::limits;
 use sha2::{Digest as _, Sha256};
 
 use super::canonical;

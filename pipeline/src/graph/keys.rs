@@ -10,7 +10,7 @@ use super::limits::shown;
 use super::problem::Problem;
 
 /// The length of the longest name, in bytes.
-pub(super) const MAX_NAME_BYTES: usize = jobs::limits::NAME;
+pub(super) const MAX_NAME_BYTES: usize = jobs::extension::limits::NAME;
 
 /// Returns the key of a graph's barrier, counted from 1: `barrier:1`.
 pub(crate) fn barrier_key(number: usize) -> String {

@@ -1,9 +1,9 @@
-//! A worker whose every claim and every end is the test's, and steps that are never performed.
+//! A worker whose claims and ends the test makes one by one; its steps are never performed.
 
 use std::collections::HashMap;
 
-use ::jobs::manual::{ManualEngine, Outcome, Slots, Turn};
-use ::jobs::seams::Claimed;
+use ::jobs::extension::Claimed;
+use ::jobs::testing::{ManualEngine, Outcome, Slots, Turn};
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Branch, Client, Pipeline, PipelineBuilder, Run, Step, Worker};
 use serde::{Deserialize, Serialize};
@@ -65,8 +65,8 @@ pub(super) fn failure() -> Outcome {
     Outcome::Discard("Broken".into(), "made to".into())
 }
 
-pub(super) fn halt() -> Outcome {
-    Outcome::Halt("\"enough\"".into())
+pub(super) fn end_run() -> Outcome {
+    Outcome::EndOwner("\"enough\"".into())
 }
 
 /// The answer of a deciding step.

@@ -1,8 +1,8 @@
-//! What a cancelled step, its run's callbacks and its times say; and client transactions that are refused.
+//! The state, callbacks and times of cancelled steps; and client transactions that are refused.
 
 use std::time::Duration;
 
-use ::jobs::manual::Outcome;
+use ::jobs::testing::Outcome;
 use pipeline::{Client, Error, Pipeline, StepState, StepStatus};
 use sqlx::types::Json;
 use tests::with_database;

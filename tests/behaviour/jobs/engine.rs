@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Moment, Probe};
+use jobs::testing::{Moment, Probe};
 use jobs::{Context, Error, Job, JobError, JobStatus, NewJob, Perform, Worker};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -112,7 +112,7 @@ async fn a_job_that_blocks_its_thread_cannot_hold_a_stop() {
 async fn a_job_that_blocks_its_thread_is_named() {
     Captured::begin();
     with_database(async |db| {
-        let (begun, _has_begun) = channel();
+        let (begun, has_begun) = channel();
         let (let_go, go) = channel();
         let blocker = Blocker {
             begun,
@@ -121,8 +121,9 @@ async fn a_job_that_blocks_its_thread_is_named() {
         let worker = Running::start(db, |worker| {
             worker.register::<Block>().data(blocker).queue("default", 1)
         });
-        // Longer than a poll may take; the runtime's only thread stands still meanwhile.
+        // The job blocks the runtime's only thread for longer than a poll may take.
         std::thread::spawn(move || {
+            has_begun.recv().unwrap();
             std::thread::sleep(Duration::from_millis(1_500));
             let_go.send(())
         });

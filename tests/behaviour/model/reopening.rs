@@ -133,7 +133,7 @@ fn rule_19_what_is_skipped_by_branch_or_halted_stays() {
     let (mut model, run) = started(&under(Strategy::Continue, steps));
     model.choose(run, "b", "x");
     model.ok(run, "in_x");
-    model.run_attempt(run, "early", Outcome::Halt(1));
+    model.run_attempt(run, "early", Outcome::EndRun(1));
     model.fail(run, "bad");
     assert_eq!(model.status(run), R::Failed);
     model.reopen(run, &[]);
@@ -161,7 +161,7 @@ fn rule_19_what_an_early_end_left_out_stays_skipped_also_after_a_step_that_runs_
         job("sorry").after_failure("bad"),
     ];
     let (mut model, run) = started(&under(Strategy::Continue, steps));
-    model.run_attempt(run, "early", Outcome::Halt(1));
+    model.run_attempt(run, "early", Outcome::EndRun(1));
     model.fail(run, "bad");
     assert_eq!(model.are(run, ["after_bad", "sorry"]), [S::Skipped; 2]);
     for round in [2, 3] {
@@ -186,7 +186,7 @@ fn rule_19_an_early_end_on_an_error_path_is_taken_back_with_it() {
     ];
     let (mut model, run) = started(&graph(steps));
     model.fail(run, "bad");
-    model.run_attempt(run, "sorry", Outcome::Halt(1));
+    model.run_attempt(run, "sorry", Outcome::EndRun(1));
     assert_eq!(model.is(run, "after_slow"), S::Skipped);
     model.ok(run, "slow");
     model.reopen(run, &[]);

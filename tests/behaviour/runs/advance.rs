@@ -1,7 +1,7 @@
 //! An advance is one call over a group of ends: what may go wrong inside that one call.
 
-use ::jobs::manual::{ManualEngine, Outcome, Slots};
-use ::jobs::seams::Claimed;
+use ::jobs::extension::Claimed;
+use ::jobs::testing::{ManualEngine, Outcome, Slots};
 use pipeline::{Client, Pipeline, Run, Worker};
 use tests::{Database, with_database};
 

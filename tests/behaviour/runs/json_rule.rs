@@ -1,6 +1,6 @@
 //! All stored JSON has one rule, checked before anything is written: what is accepted can be finished.
 
-use jobs::limits;
+use jobs::extension::limits;
 use parking_lot::Mutex;
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Define, Error, Pipeline, PipelineBuilder, RunEnded, RunStatus, StepStatus};

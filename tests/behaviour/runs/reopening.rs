@@ -86,7 +86,7 @@ async fn an_error_path_of_a_step_that_was_skipped_runs_if_the_step_fails_in_the_
 async fn what_an_early_end_left_out_stays_left_out_when_the_run_is_reopened() {
     with_database(async |db| {
         let it = Running::start(db);
-        it.script.tell("early", What::Halt);
+        it.script.tell("early", What::EndRun);
         it.script.tell("bad", What::Wait);
         let pipeline = Pipeline::configure("early_end", |p| {
             p.failure_strategy(Continue);

@@ -1,4 +1,4 @@
-//! Where a run and its steps stand, and why; what was tried.
+//! The state of a run and its steps with the reasons, and the attempts of a step.
 
 use std::time::Duration;
 
@@ -176,7 +176,7 @@ async fn a_step_that_failed_says_why_and_so_do_those_that_did_not_run() {
         ];
         assert_eq!(whys(&broken).await, told);
 
-        it.script.tell("a", What::Halt);
+        it.script.tell("a", What::EndRun);
         let early = it.client.start(declare("early", false)).await.unwrap();
         assert_eq!(early.wait().await.unwrap(), RunStatus::Succeeded);
         let by_a = "`a` ended the run early";
