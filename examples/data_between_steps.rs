@@ -45,7 +45,7 @@ impl Perform for Total {
 
 /// Looks up a discount. Today the service is away.
 #[derive(Serialize, Deserialize, Job)]
-#[job(attempts = 1)]
+#[job(max_attempts = 1)]
 struct Discount;
 
 impl Perform for Discount {

@@ -116,7 +116,7 @@ impl Perform for Reminder {
 
 /// Tells a partner of an order. The partner's server is not at its best: it answers the third call.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(attempts = 5, backoff = "exponential(1s..1m)", timeout = "10s")]
+#[job(max_attempts = 5, backoff = "exponential(1s..1m)", timeout = "10s")]
 pub struct FlakyWebhook {
     /// The order.
     pub order: u64,
@@ -137,7 +137,7 @@ impl Perform for FlakyWebhook {
 
 /// Draws the thumbnail of a photo.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(queue = "media", attempts = 3, timeout = "30s")]
+#[job(queue = "media", max_attempts = 3, timeout = "30s")]
 pub struct Thumbnail {
     /// The photo.
     pub photo: u64,

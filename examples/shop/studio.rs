@@ -30,7 +30,7 @@ impl Perform for Download {
 
 /// Turns a video into a format. The encoder of `hd` needs a second try.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(name = "studio.transcode", attempts = 3, backoff = "fixed(700ms)")]
+#[job(name = "studio.transcode", max_attempts = 3, backoff = "fixed(700ms)")]
 pub struct Transcode {
     /// The format.
     pub preset: String,
@@ -65,7 +65,7 @@ impl Perform for Transcode {
 
 /// Draws a picture of a video. There is none to be had of this one.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(name = "studio.thumbnail", attempts = 1)]
+#[job(name = "studio.thumbnail", max_attempts = 1)]
 pub struct Thumbnail;
 
 impl Perform for Thumbnail {

@@ -40,7 +40,7 @@ pub enum Format {
 
 /// Fetches a file.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(attempts = 5, backoff = "exponential(1s..1m)")]
+#[job(max_attempts = 5, backoff = "exponential(1s..1m)")]
 pub struct Download {
     /// The video.
     pub video: i64,
@@ -58,7 +58,7 @@ impl Perform for Download {
 
 /// Encodes a file.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(attempts = 3, timeout = "10m")]
+#[job(max_attempts = 3, timeout = "10m")]
 pub struct Transcode {
     /// How high the picture is to be.
     pub height: u32,
