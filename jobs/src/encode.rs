@@ -300,7 +300,6 @@ mod tests {
     use serde::Serialize;
 
     use super::*;
-    use serde::Serialize;
 
     #[derive(serde::Serialize)]
     struct Point {
