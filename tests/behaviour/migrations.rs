@@ -36,6 +36,7 @@ async fn schema_exists(db: &Database) -> bool {
         .unwrap()
 }
 
+/// Scenarios: T091
 #[tokio::test]
 async fn twenty_processes_at_once_migrate_an_empty_database_once() {
     with_database(async |db| {
@@ -56,6 +57,8 @@ async fn twenty_processes_at_once_migrate_an_empty_database_once() {
 }
 
 /// Another session holds the very lock, and the migrations table against every write.
+///
+/// Scenarios: T091
 #[tokio::test]
 async fn an_up_to_date_database_is_left_without_a_lock() {
     with_database(async |db| {

@@ -193,6 +193,7 @@ async fn two_processes_of_one_name_are_two_workers() {
     .await;
 }
 
+/// Scenarios: H080
 #[tokio::test]
 async fn work_is_found_when_no_notification_arrives() {
     with_database(async |db| {

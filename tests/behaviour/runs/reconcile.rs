@@ -385,6 +385,7 @@ async fn what_a_step_has_seen_is_counted_again_with_what_it_waits_for() {
     .await;
 }
 
+/// Scenarios: T185
 #[tokio::test]
 async fn a_step_that_nobody_will_decide_about_fails_and_a_run_without_a_live_step_ends() {
     let succeed =

@@ -73,6 +73,7 @@ async fn agree(cases: u32, knobs: Knobs) {
     .await;
 }
 
+/// Scenarios: T140, T141, T142, T186, T187, T189
 #[tokio::test(flavor = "multi_thread")]
 async fn model_and_postgres_agree() {
     agree(300, Knobs::JOBS).await;
