@@ -25,6 +25,12 @@ enum Arguments {
         #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
         command: Vec<OsString>,
     },
+    /// Run a command with DATABASE_URL naming a fresh, empty database, which is dropped afterwards.
+    Scratch {
+        /// The command and its arguments.
+        #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
     /// Run a command with PIPELINE_SQLX_URL naming a fresh database that holds the migrations.
     ///
     /// For the SQL macros: it reads the files themselves, because the crate that embeds them cannot
@@ -52,6 +58,7 @@ async fn main() -> ExitCode {
             ExitCode::SUCCESS
         }),
         Arguments::Run { command } => with_server(&command).await,
+        Arguments::Scratch { command } => with_empty_database(&command).await,
         Arguments::Migrated { command } => with_migrated_database(&command).await,
     };
     outcome.unwrap_or_else(|error| {
@@ -66,6 +73,15 @@ async fn main() -> ExitCode {
 async fn with_server(command: &[OsString]) -> Result<ExitCode, Error> {
     let _server = Server::find()?;
     run(command, None).await
+}
+
+async fn with_empty_database(command: &[OsString]) -> Result<ExitCode, Error> {
+    let claim = Claim::new(Arc::new(Server::find()?), "pipeline_scratch").await?;
+    let scratch = claim.create("empty", "template1").await?;
+    let url = claim.server().url(&scratch.name);
+    let outcome = run(command, Some(("DATABASE_URL", &url))).await;
+    claim.remove(&scratch).await?;
+    outcome
 }
 
 async fn with_migrated_database(command: &[OsString]) -> Result<ExitCode, Error> {
@@ -95,21 +111,23 @@ async fn with_migrated_database(command: &[OsString]) -> Result<ExitCode, Error>
             .await?;
     }
     connection.close().await?;
-    let outcome = run(command, Some(&claim.server().url(&scratch.name))).await;
+    let url = claim.server().url(&scratch.name);
+    let outcome = run(command, Some(("PIPELINE_SQLX_URL", &url))).await;
     claim.remove(&scratch).await?;
     outcome
 }
 
 /// Runs a command to its end. Ctrl-C goes to the command as well, and it is the command's to end.
-async fn run(command: &[OsString], sqlx_url: Option<&str>) -> Result<ExitCode, Error> {
+async fn run(
+    command: &[OsString],
+    variable: Option<(&str, &str)>,
+) -> Result<ExitCode, Error> {
     let fail = |source| file_error("run", Path::new(&command[0]), source);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(fail)?;
     let mut child = Command::new(&command[0]);
     child.args(&command[1..]);
-    if let Some(url) = sqlx_url {
-        child.env("PIPELINE_SQLX_URL", url);
-    }
+    child.envs(variable);
     let mut child = child.spawn().map_err(fail)?;
     let status = loop {
         tokio::select! {

@@ -11,6 +11,7 @@ use sqlx::postgres::{PgConnection, PgPoolOptions};
 use sqlx::{Connection as _, PgPool};
 
 use crate::shared::{CONNECTIONS, Shared, shared};
+use crate::waiting::{TEST_TIMEOUT, eventually};
 
 const INVARIANTS: &str = include_str!("invariants.sql");
 
@@ -44,7 +45,7 @@ impl Database {
         self.clock().advance(by).await.expect("the clock moves");
     }
 
-    /// The same for workers that have died: nobody has renewed their leases meanwhile.
+    /// Lets time pass for workers that have died: the leases stay where they are, so that they expire.
     pub async fn move_clock_without_leases(&self, by: Duration) {
         let moved = self.clock().advance_without_leases(by).await;
         moved.expect("the clock moves");
@@ -77,8 +78,8 @@ pub enum Failure {
 ///
 /// # Panics
 ///
-/// When the test does, or when it leaves behind what must not be: a deadlock, or a row that
-/// `invariants.sql` finds.
+/// When the test does, when it takes longer than [`TEST_TIMEOUT`], or when it leaves behind what must not
+/// be: a deadlock, or a row that `invariants.sql` finds.
 pub async fn with_database(test: impl AsyncFnOnce(&Database)) {
     let keep = match std::env::var_os("PIPELINE_KEEP_TEST_DATABASE") {
         Some(value) if !value.is_empty() && value != "0" => Keep::IfFailed,
@@ -91,7 +92,13 @@ pub async fn with_database(test: impl AsyncFnOnce(&Database)) {
     }
 }
 
-/// The same, but tells why the test failed, and the name of its database if that was kept.
+/// Runs a test with a database of its own, and returns why it failed, with the name of its database if the
+/// database was kept.
+///
+/// # Panics
+///
+/// When the test takes longer than [`TEST_TIMEOUT`]. Its database stays until another run sweeps it up: the
+/// test's tasks may still use it.
 pub async fn try_with_database(
     keep: Keep,
     test: impl AsyncFnOnce(&Database),
@@ -103,8 +110,17 @@ pub async fn try_with_database(
         .await
         .expect("the semaphore stays open");
     let database = create(shared).await;
-    let outcome = AssertUnwindSafe(test(&database)).catch_unwind().await;
-    database.pool.close().await;
+    let outcome = AssertUnwindSafe(async {
+        test(&database).await;
+        database.pool.close().await;
+    });
+    let outcome = tokio::time::timeout(TEST_TIMEOUT, outcome.catch_unwind()).await;
+    let outcome = outcome.unwrap_or_else(|_| {
+        panic!("the test has not ended within {TEST_TIMEOUT:?}; it may wait for an event that does not come")
+    });
+    if outcome.is_err() {
+        database.pool.close().await;
+    }
     let failure = match outcome {
         Err(panic) => Some(Failure::Panicked(panic)),
         Ok(()) => check(shared, &database).await.err().map(Failure::Left),
@@ -196,21 +212,21 @@ async fn problems(database: &Database) -> Result<Vec<String>, sqlx::Error> {
     Ok(problems.into_iter().map(said).collect())
 }
 
-/// The server counts a deadlock at the latest when the session that had it ends: so wait for that.
+/// Returns how many deadlocks the server has counted in a database. The server counts a deadlock at the
+/// latest when the session that had it ends: the question waits for the end of all sessions.
 async fn deadlocks(admin: &mut PgConnection, database: &str) -> Result<i64, sqlx::Error> {
-    loop {
-        let sessions: i64 = sqlx::query_scalar(
+    eventually("all sessions of the test's database end", async || {
+        let sessions = sqlx::query_scalar::<_, i64>(
             "select count(*) from pg_stat_activity
              where datname = $1 and backend_type = 'client backend'",
-        )
-        .bind(database)
-        .fetch_one(&mut *admin)
-        .await?;
-        if sessions == 0 {
-            break;
+        );
+        match sessions.bind(database).fetch_one(&mut *admin).await {
+            Ok(0) => Some(Ok(())),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
         }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    })
+    .await?;
     sqlx::query_scalar("select deadlocks from pg_stat_database where datname = $1")
         .bind(database)
         .fetch_one(admin)

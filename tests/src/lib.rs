@@ -27,7 +27,9 @@ mod errand;
 pub mod model;
 mod shared;
 pub mod steps;
+mod waiting;
 
 pub use database::{Database, Failure, Keep, try_with_database, with_database};
 pub use errand::{Began, Errand};
 pub use shared::{server, template};
+pub use waiting::{EVENT_TIMEOUT, TEST_TIMEOUT, block_until, eventually, until};

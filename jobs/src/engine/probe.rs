@@ -22,6 +22,10 @@ pub enum Moment {
     Claimed,
     /// Jobs that a start of this process inserted were handed over; none has started.
     HandedOver,
+    /// The worker stops: running jobs were asked to stop, and jobs that had not started were handed back.
+    Draining,
+    /// The grace period is over: jobs that still ran were aborted.
+    GraceOver,
     /// Ends were deferred because another transaction holds their rows.
     Deferred,
     /// A group of ends was isolated because it failed.

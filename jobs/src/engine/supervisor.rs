@@ -9,6 +9,7 @@ use tokio::task::{Id, JoinSet};
 
 use super::connection::EngineConnection;
 use super::lifecycle::{Lifecycle, Phase};
+use super::probe::Moment;
 use super::{Engine, committer, isolation, renew, watchdog};
 use crate::Error;
 use crate::attempt::Ledger;
@@ -130,6 +131,7 @@ async fn drain(engine: &Engine) {
     let quiet = async {
         drop(engine.inbox.drain());
         ledger.ask_all_to_stop();
+        engine.hooks.probe(Moment::Draining, 0).await;
         while !ledger.is_quiet() {
             ledger.may_be_quiet().await;
             drop(engine.inbox.drain());
@@ -142,6 +144,7 @@ async fn drain(engine: &Engine) {
         return;
     }
     ledger.kill_all();
+    engine.hooks.probe(Moment::GraceOver, 0).await;
     let dropped = async {
         while !ledger.is_quiet() {
             ledger.may_be_quiet().await;

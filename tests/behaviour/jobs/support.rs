@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tests::{Database, Errand};
+pub(crate) use tests::{eventually, until};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -275,21 +276,6 @@ pub(crate) fn client(db: &Database) -> Client {
     Client::new(db.pool().clone())
 }
 
-/// Asks again and again until there is an answer. A test that would wait for ever says for what.
-pub(crate) async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
-    let answer = async {
-        loop {
-            if let Some(answer) = ask().await {
-                return answer;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(120), answer)
-        .await
-        .unwrap_or_else(|_| panic!("waited in vain for: {what}"))
-}
-
 /// A job as it stands.
 pub(crate) async fn job(db: &Database, id: i64) -> JobInfo {
     client(db).job(id).await.unwrap().unwrap()
@@ -356,13 +342,6 @@ pub(crate) async fn all_ended(db: &Database, count: usize) {
         (count_ended(db).await == count).then_some(())
     })
     .await;
-}
-
-/// Waits until it is so.
-pub(crate) async fn until(mut it_is_so: impl AsyncFnMut() -> bool) {
-    while !it_is_so().await {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }
 
 /// How many jobs of a type there are in the queue, whatever their status.

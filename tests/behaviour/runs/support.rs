@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use crate::jobs::support::eventually;
+pub(crate) use tests::eventually;
 
 /// What steps have done, and what they are told to do.
 #[derive(Debug, Clone, Default)]
@@ -197,19 +197,11 @@ impl Running {
 
     /// Waits until the run has this status.
     pub(crate) async fn becomes<O>(&self, run: &Run<O>, status: &str) {
-        let mut last = String::new();
-        for _ in 0..600 {
-            last = self.status(run).await;
-            if last == status {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!(
-            "run {} is {last}, not {status}: {:?}",
-            run.id(),
-            self.steps(run).await
-        );
+        let event = format!("run {} is {status}", run.id());
+        eventually(&event, async || {
+            (self.status(run).await == status).then_some(())
+        })
+        .await;
     }
 
     /// The steps as `key status`.
