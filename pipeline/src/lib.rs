@@ -9,6 +9,9 @@ mod coordinator;
 pub mod declare;
 mod error;
 pub mod graph;
+// The doc tests of the package `examples` compile the blocks of the guides.
+#[cfg(all(doc, not(doctest)))]
+pub mod guides;
 mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
