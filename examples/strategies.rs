@@ -8,7 +8,7 @@
 //! | `.optional()` | run without its output | run | succeeded |
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Continue, Halt, Ignore, Invalid, Pipeline, Plan, RunStatus, Step};
+use pipeline::{Continue, Halt, Ignore, Invalid, Pipeline, PipelineBuilder, RunStatus, Step};
 use serde::{Deserialize, Serialize};
 use shop::studio::work;
 use shop::{Result, Tree};
@@ -69,7 +69,7 @@ impl Perform for OrElse {
 
 /// Declares a graph with two parts: `risky` and the step after it, and `steady` and the step after it.
 fn graph(name: &str, after: impl FnOnce(Step<u32>)) -> Result<Pipeline<()>, Invalid> {
-    Pipeline::configure(name, |p: &Plan| {
+    Pipeline::configure(name, |p: &PipelineBuilder| {
         let risky = p.step("risky", Break);
         after(risky);
         p.step("steady", Work).then("after_steady", Next);
@@ -79,14 +79,14 @@ fn graph(name: &str, after: impl FnOnce(Step<u32>)) -> Result<Pipeline<()>, Inva
 #[tokio::main]
 async fn main() -> Result<()> {
     let halt = graph("halt", |risky| {
-        risky.on_failure(Halt).then("after_risky", Next);
+        risky.failure_strategy(Halt).then("after_risky", Next);
     })?;
     let go_on = graph("continue", |risky| {
-        risky.on_failure(Continue).then("after_risky", Next);
+        risky.failure_strategy(Continue).then("after_risky", Next);
     })?;
     // The output may be absent, and its type says so: with `Next`, this would not compile.
     let ignore = graph("ignore", |risky| {
-        risky.on_failure(Ignore).then("after_risky", OrElse);
+        risky.failure_strategy(Ignore).then("after_risky", OrElse);
     })?;
     let optional = graph("optional", |risky| {
         risky.optional().then("after_risky", OrElse);

@@ -1,7 +1,7 @@
 -- How an attempt ended, as its worker reports it.
 create type pipeline.attempt_outcome as enum (
     'succeeded',
-    'ended_run',        -- it succeeded and called cx.halt(): the run ends early
+    'ended_run',        -- it succeeded and called cx.end_run(): the run ends early
     'retryable',        -- it failed, and another attempt may follow
     'failed',           -- it failed for good
     'discarded',        -- it failed for good, because it asked to be discarded

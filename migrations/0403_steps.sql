@@ -11,7 +11,7 @@ create type pipeline.step_reason as enum (
     'none_succeeded',   -- after_any: no upstream did
     'none_taken',       -- after_any: every upstream is skipped_by_branch
     'halted_by',        -- a step failed under Halt
-    'ended_by',         -- a step called cx.halt()
+    'ended_by',         -- a step called cx.end_run()
     'cancelled',        -- the run was
     'deadline',         -- the run's has passed
     'run_skipped'       -- the run was

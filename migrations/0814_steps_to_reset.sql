@@ -2,13 +2,13 @@
 --   failed, skipped and cancelled steps; steps whose failure was ignored only if p_named has their keys;
 --   the error paths of all these steps, and everything after an error path, in any status: an error path is decided
 --   again together with the step that it watches.
--- Steps that cx.halt() left out stay skipped, unless the step that called it is reset.
+-- Steps that cx.end_run() left out stay skipped, unless the step that called it is reset.
 create function pipeline.steps_to_reset_v1(p_run bigint, p_named text[]) returns integer[]
 language plpgsql stable as $$
 declare
     v_graph bigint;
     v_again integer[];
-    v_left_out integer[] := '{}';       -- steps that cx.halt() left out, and that are reset nevertheless
+    v_left_out integer[] := '{}';       -- steps that cx.end_run() left out, and that are reset nevertheless
     v_more integer[];
 begin
     select r.graph into v_graph from pipeline.runs r where r.id = p_run;

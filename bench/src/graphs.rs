@@ -47,7 +47,7 @@ fn step(n: usize, job: &str, takes: Takes, before: &[usize]) -> StepSpec {
         options: Some(StepOptions {
             queue: "default".into(),
             priority: 0,
-            attempts: 5,
+            max_attempts: 5,
             timeout_ms: None,
             lease_ms: 30_000,
             backoff: jobs::Backoff::DEFAULT,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Moment, Probe};
+use jobs::testing::{Moment, Probe};
 use pipeline::Client;
 use sqlx::PgPool;
 

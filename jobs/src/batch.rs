@@ -8,7 +8,7 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::enqueue::{Enqueued, IntoNewJob, NewJob, Pages, Target, not_encodable};
 use crate::lock_limit::LimitedChange;
-use crate::part::Part;
+use crate::savepoint::Savepoint;
 use crate::{Client, Error, Perform, Result};
 
 /// What a batch's callback is told.
@@ -96,15 +96,15 @@ impl<'a, T: Into<Target<'a>>> NewBatch<'a, T> {
         let pages = pages(self.client, jobs)?;
         self.client.look_for(pages.wanted());
         let mut pooled;
-        let mut part = match self.target.into() {
+        let mut savepoint = match self.target.into() {
             Target::Pool(pool) => {
                 pooled = pool.acquire().await?;
-                Part::transaction(&mut pooled).await?
+                Savepoint::transaction(&mut pooled).await?
             }
-            Target::Connection(connection) => Part::begin(connection).await?,
+            Target::Connection(connection) => Savepoint::begin(connection).await?,
         };
-        let id = fill_new(part.connection(), callback, pages).await;
-        let id = part.finish(id).await?;
+        let id = fill_new(savepoint.connection(), callback, pages).await;
+        let id = savepoint.finish(id).await?;
         Ok(Batch::new(self.client, id))
     }
 
@@ -250,10 +250,10 @@ impl Batch {
         self.client.look_for(pages.wanted());
         self.open_for_more(&self.state().await?)?;
         let mut connection = self.client.pool().acquire().await?;
-        let mut part = Part::transaction(&mut connection).await?;
+        let mut savepoint = Savepoint::transaction(&mut connection).await?;
         let change = self.change("filled");
-        let added = self.insert(part.connection(), pages, change).await;
-        part.finish(added).await
+        let added = self.insert(savepoint.connection(), pages, change).await;
+        savepoint.finish(added).await
     }
 
     /// Inserts jobs and counts them. The batch's row is locked last, for as long as the count takes: while
@@ -291,9 +291,9 @@ impl Batch {
     /// refuses.
     pub async fn seal(&self) -> Result<()> {
         let mut connection = self.client.pool().acquire().await?;
-        let mut part = Part::transaction(&mut connection).await?;
-        let sealed = self.seal_on(part.connection()).await;
-        part.finish(sealed).await
+        let mut savepoint = Savepoint::transaction(&mut connection).await?;
+        let sealed = self.seal_on(savepoint.connection()).await;
+        savepoint.finish(sealed).await
     }
 
     async fn seal_on(&self, connection: &mut PgConnection) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Ends attempts of jobs in batches: counts them in their batches in the same transaction.
+//! The end hook of batches: counts the ended jobs of each batch in the transaction that ends their attempts.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,6 +15,10 @@ pub(crate) struct BatchHook;
 impl EndHook for BatchHook {
     fn row(&self, end: &AttemptEnd) -> Option<i64> {
         end.batch().filter(|_| end.may_be_last())
+    }
+
+    fn span(&self, row: i64, _label: Option<&str>) -> tracing::Span {
+        tracing::error_span!("batch", batch.id = row)
     }
 
     fn end<'a>(
@@ -40,8 +44,7 @@ impl EndHook for BatchHook {
                 })
                 .collect();
             let of_free: Vec<&AttemptEnd> = free.iter().map(|at| ends[*at]).collect();
-            let (keep, unknown) = (settings.keep_succeeded, settings.unknown_ms);
-            let mut ended = end_jobs(&mut *connection, &of_free, keep, unknown).await?;
+            let mut ended = end_jobs(&mut *connection, &of_free, settings).await?;
             for at in ended.stale.iter_mut().chain(&mut ended.held) {
                 *at = free.get(*at).copied().unwrap_or(usize::MAX);
             }

@@ -62,7 +62,7 @@ impl Client {
     ///
     /// When the database cannot be reached.
     pub async fn connect(url: &str) -> Result<Self> {
-        Ok(Self::new(PgPool::connect(url).await?))
+        Ok(Self::new(crate::pool_options().connect(url).await?))
     }
 
     /// The pool.
@@ -159,6 +159,7 @@ impl Client {
 
     /// Sets how many bytes go into one statement and one call, so that a test need not send as many as the
     /// default allows.
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     #[must_use]
     pub fn with_bytes(mut self, bytes: limits::Bytes) -> Self {
@@ -174,6 +175,7 @@ impl Client {
 
     /// Sets how long a call waits for a row that another transaction holds, so that a test need not wait for
     /// as long as the default.
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     #[must_use]
     pub fn with_lock_timeout(mut self, limit: Duration) -> Self {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attempt::Envelope;
+use crate::attempt::{Envelope, Owner};
 
 /// The application's own state, by type.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Context {
 
     /// How many there may be.
     pub fn attempts(&self) -> u16 {
-        self.envelope.attempts()
+        self.envelope.max_attempts()
     }
 
     /// The queue it came from.
@@ -61,7 +61,7 @@ impl Context {
 
     /// The name of the job's type.
     pub fn kind(&self) -> &str {
-        self.envelope.kind()
+        self.envelope.job_type()
     }
 
     /// The batch it belongs to.
@@ -69,10 +69,16 @@ impl Context {
         self.envelope.batch()
     }
 
-    /// What it is in a run, where it is a step.
+    /// Returns the owner of the job, if an [extension](crate::extension) owns it.
+    pub fn owner(&self) -> Option<&Owner> {
+        self.envelope.owner()
+    }
+
+    /// Asks the owner of the job to end early, once this attempt has succeeded. The request belongs to the
+    /// attempt: if the attempt fails, the request is dropped. For a job without an owner, it has no effect.
     #[doc(hidden)]
-    pub fn of_run(&self) -> Option<&crate::attempt::OfRun> {
-        self.envelope.of_run()
+    pub fn end_owner(&self) {
+        self.envelope.end_owner();
     }
 
     /// How long is left until the timeout; `None` where there is none.
@@ -95,14 +101,6 @@ impl Context {
     /// Whether the job has been asked to stop.
     pub fn is_cancelled(&self) -> bool {
         self.envelope.control().is_asked_to_stop()
-    }
-
-    /// Ends the run of which this job is a step early and in good order, once the job has succeeded:
-    /// steps that have not started are skipped, and the run succeeds if nothing failed. It belongs to
-    /// this attempt: if the attempt fails after all, nothing of it remains. In a job that is no step,
-    /// it means nothing.
-    pub fn halt(&self) {
-        self.envelope.control().halt();
     }
 
     /// The application's own state, as it was given to [`Worker::data`](crate::Worker::data).

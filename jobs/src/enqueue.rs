@@ -12,9 +12,8 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
-use crate::hidden::Hidden;
 use crate::known::Known;
-use crate::part::Part;
+use crate::savepoint::Savepoint;
 use crate::{Backoff, Error, NoInput, Perform, Result, limits};
 
 pub(crate) use pages::Pages;
@@ -81,7 +80,7 @@ impl NewJob {
     pub(crate) fn with_input<J: Perform>(job: &J) -> Self {
         Self {
             kind: J::NAME,
-            args: serde_json::to_string(job).map_err(|error| error.to_string()),
+            args: crate::encode::to_string(job).map_err(|error| error.to_string()),
             queue: J::OPTIONS.queue.to_owned(),
             priority: J::OPTIONS.priority,
             attempts: J::OPTIONS.attempts,
@@ -238,7 +237,11 @@ impl NewJob {
 impl fmt::Debug for NewJob {
     /// Without the job's data: a log line is no place for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let args = self.args.as_ref().ok().map(|args| Hidden(args.len()));
+        let args = self
+            .args
+            .as_ref()
+            .ok()
+            .map(|args| crate::redact::Redacted(args.len()));
         f.debug_struct("NewJob")
             .field("kind", &self.kind)
             .field("args", &args)
@@ -390,19 +393,19 @@ pub(crate) async fn insert_into(
     let pages = Pages::of(jobs, bytes)?;
     known.look_for(pages.wanted());
     let mut pooled;
-    let mut part = match target {
+    let mut savepoint = match target {
         Target::Pool(pool) => {
             pooled = pool.acquire().await?;
             if pages.is_one() {
                 return pages.insert(&mut pooled, None).await;
             }
-            Part::transaction(&mut pooled).await?
+            Savepoint::transaction(&mut pooled).await?
         }
         Target::Connection(connection) if pages.is_one() => {
             return pages.insert(connection, None).await;
         }
-        Target::Connection(connection) => Part::begin(connection).await?,
+        Target::Connection(connection) => Savepoint::begin(connection).await?,
     };
-    let enqueued = pages.insert(part.connection(), None).await;
-    part.finish(enqueued).await
+    let enqueued = pages.insert(savepoint.connection(), None).await;
+    savepoint.finish(enqueued).await
 }

@@ -1,7 +1,7 @@
-//! What a job is given besides its own data, element by element.
+//! The input of a job: the values that it gets besides its own data.
 //!
-//! A step's input is put together from what stands before it. An element that is not there is absent,
-//! which is not the same as `null`: a step that returned `()` or `None` gave something.
+//! An extension assembles the input of the jobs that it owns from outputs of other jobs. An output may be absent, which
+//! differs from `null`: a job that returned `()` or `None` has an output.
 
 use std::fmt;
 
@@ -9,39 +9,42 @@ use serde::de::value::SeqDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::hidden::{ABSENT, Hidden};
+use crate::redact::{ABSENT, Redacted};
 
-/// What a claimed job is given.
+/// The input of a claimed job.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Input {
-    /// Nothing.
+    /// The job has no input.
     #[default]
     None,
-    /// One JSON text.
+    /// The input is one JSON text.
     Json(String),
-    /// A value, or several, each by itself.
-    Given(Given),
-    /// It cannot be given: the job fails with this class and message, for good.
+    /// The input is a value that an extension assembled.
+    Value(InputValue),
+    /// The input cannot be loaded: the job fails for good with this class and message.
     Refused(String, String),
 }
 
-/// An element of an input.
+/// A value of an assembled input.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Given {
-    /// Not there: `None`.
+pub enum InputValue {
+    /// The value is absent: `None`.
     Absent,
-    /// Sure to be there, as JSON.
+    /// A required value, as JSON.
     Value(String),
-    /// There, as JSON, and might have been absent: `Some` of it.
+    /// An optional value that is present, as JSON: `Some`.
     Present(String),
-    /// A tuple or a list of elements.
-    Many(Vec<Given>),
+    /// A tuple or a list of values.
+    Many(Vec<InputValue>),
 }
 
-impl Given {
-    /// Decodes it, with the path of what does not decode.
-    #[doc(hidden)]
+impl InputValue {
+    /// Decodes the value.
+    ///
+    /// # Errors
+    ///
+    /// The error of the decoder, with the path of the part that does not decode.
     pub fn decode<T: DeserializeOwned>(
         &self,
     ) -> Result<T, serde_path_to_error::Error<serde_json::Error>> {
@@ -50,12 +53,12 @@ impl Given {
 }
 
 impl fmt::Debug for Input {
-    /// Without the data: a log line is no place for it.
+    /// Omits the data, which must not appear in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("None"),
-            Self::Json(json) => f.debug_tuple("Json").field(&Hidden(json.len())).finish(),
-            Self::Given(given) => f.debug_tuple("Given").field(given).finish(),
+            Self::Json(json) => f.debug_tuple("Json").field(&Redacted(json.len())).finish(),
+            Self::Value(value) => f.debug_tuple("Value").field(value).finish(),
             Self::Refused(class, message) => {
                 let mut refused = f.debug_tuple("Refused");
                 refused.field(class).field(message).finish()
@@ -64,19 +67,22 @@ impl fmt::Debug for Input {
     }
 }
 
-impl fmt::Debug for Given {
-    /// Without the data: a log line is no place for it.
+impl fmt::Debug for InputValue {
+    /// Omits the data, which must not appear in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => f.write_str("Absent"),
-            Self::Value(json) => f.debug_tuple("Value").field(&Hidden(json.len())).finish(),
-            Self::Present(json) => f.debug_tuple("Present").field(&Hidden(json.len())).finish(),
+            Self::Value(json) => f.debug_tuple("Value").field(&Redacted(json.len())).finish(),
+            Self::Present(json) => f
+                .debug_tuple("Present")
+                .field(&Redacted(json.len()))
+                .finish(),
             Self::Many(elements) => f.debug_tuple("Many").field(elements).finish(),
         }
     }
 }
 
-impl<'de> IntoDeserializer<'de, serde_json::Error> for &'de Given {
+impl<'de> IntoDeserializer<'de, serde_json::Error> for &'de InputValue {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -84,48 +90,48 @@ impl<'de> IntoDeserializer<'de, serde_json::Error> for &'de Given {
     }
 }
 
-macro_rules! as_it_is {
+macro_rules! forward {
     ($($method:ident($($arg:ident: $ty:ty),*))*) => {
         $(fn $method<V: Visitor<'de>>(self, $($arg: $ty,)* visitor: V) -> Result<V::Value, Self::Error> {
             match self {
-                Given::Absent => Err(Self::Error::custom(ABSENT)),
-                Given::Value(json) | Given::Present(json) => {
+                InputValue::Absent => Err(Self::Error::custom(ABSENT)),
+                InputValue::Value(json) | InputValue::Present(json) => {
                     serde_json::Deserializer::from_str(json).$method($($arg,)* visitor)
                 }
-                Given::Many(elements) => visitor.visit_seq(SeqDeserializer::new(elements.iter())),
+                InputValue::Many(elements) => visitor.visit_seq(SeqDeserializer::new(elements.iter())),
             }
         })*
     };
 }
 
-impl<'de> Deserializer<'de> for &'de Given {
+impl<'de> Deserializer<'de> for &'de InputValue {
     type Error = serde_json::Error;
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         match self {
-            Given::Absent => visitor.visit_none(),
-            Given::Value(json) => {
+            InputValue::Absent => visitor.visit_none(),
+            InputValue::Value(json) => {
                 serde_json::Deserializer::from_str(json).deserialize_option(visitor)
             }
-            Given::Present(json) => {
+            InputValue::Present(json) => {
                 visitor.visit_some(&mut serde_json::Deserializer::from_str(json))
             }
-            many @ Given::Many(_) => visitor.visit_some(many),
+            many @ InputValue::Many(_) => visitor.visit_some(many),
         }
     }
 
-    /// What takes anything takes `null` for what is not there.
+    /// Decodes an absent value as `null` for a type that takes any value.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         match self {
-            Given::Absent => visitor.visit_none(),
-            Given::Value(json) | Given::Present(json) => {
+            InputValue::Absent => visitor.visit_none(),
+            InputValue::Value(json) | InputValue::Present(json) => {
                 serde_json::Deserializer::from_str(json).deserialize_any(visitor)
             }
-            Given::Many(elements) => visitor.visit_seq(SeqDeserializer::new(elements.iter())),
+            InputValue::Many(elements) => visitor.visit_seq(SeqDeserializer::new(elements.iter())),
         }
     }
 
-    /// Of such a struct around an `Option`, the inside may be absent.
+    /// Passes an absent value on to the inner type, which may be an `Option`.
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -134,7 +140,7 @@ impl<'de> Deserializer<'de> for &'de Given {
         visitor.visit_newtype_struct(self)
     }
 
-    as_it_is! {
+    forward! {
         deserialize_bool() deserialize_i8() deserialize_i16() deserialize_i32()
         deserialize_i64() deserialize_i128() deserialize_u8() deserialize_u16() deserialize_u32()
         deserialize_u64() deserialize_u128() deserialize_f32() deserialize_f64() deserialize_char()
@@ -151,30 +157,30 @@ impl<'de> Deserializer<'de> for &'de Given {
 mod tests {
     use super::*;
 
-    fn value(json: &str) -> Given {
-        Given::Value(json.to_owned())
+    fn value(json: &str) -> InputValue {
+        InputValue::Value(json.to_owned())
     }
 
-    fn many(elements: impl IntoIterator<Item = Given>) -> Given {
-        Given::Many(elements.into_iter().collect())
+    fn many(elements: impl IntoIterator<Item = InputValue>) -> InputValue {
+        InputValue::Many(elements.into_iter().collect())
     }
 
-    fn decoded<T: DeserializeOwned>(given: Given) -> Result<T, String> {
+    fn decoded<T: DeserializeOwned>(given: InputValue) -> Result<T, String> {
         given.decode().map_err(|error| error.to_string())
     }
 
     #[test]
     fn an_absent_value_is_none_and_a_null_is_not() {
         type Pair = (Option<()>, Option<Option<u8>>);
-        let absent = many([Given::Absent, Given::Absent]);
+        let absent = many([InputValue::Absent, InputValue::Absent]);
         assert_eq!(decoded::<Pair>(absent), Ok((None, None)));
-        let null = || Given::Present("null".to_owned());
+        let null = || InputValue::Present("null".to_owned());
         assert_eq!(
             decoded::<Pair>(many([null(), null()])),
             Ok((Some(()), Some(None)))
         );
         assert_eq!(
-            decoded::<Option<Option<u8>>>(Given::Present("7".to_owned())),
+            decoded::<Option<Option<u8>>>(InputValue::Present("7".to_owned())),
             Ok(Some(Some(7)))
         );
     }
@@ -189,7 +195,11 @@ mod tests {
 
     #[test]
     fn what_takes_anything_takes_null_for_what_is_absent() {
-        let given = many([Given::Absent, value("1"), Given::Present("2".to_owned())]);
+        let given = many([
+            InputValue::Absent,
+            value("1"),
+            InputValue::Present("2".to_owned()),
+        ]);
         assert_eq!(
             decoded::<serde_json::Value>(given),
             Ok(serde_json::json!([null, 1, 2]))
@@ -225,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_place() {
+    fn an_error_names_the_path() {
         #[derive(Debug, Deserialize)]
         struct Thumb {
             #[allow(dead_code, reason = "only decoded")]
@@ -234,9 +244,9 @@ mod tests {
         let given = many([value("1"), value(r#"{"width":"wide"}"#)]);
         let error = decoded::<(u8, Thumb)>(given).err().unwrap_or_default();
         assert!(error.contains("[1].width"), "{error}");
-        let error = decoded::<(u8, u8)>(many([value("1"), Given::Absent]))
+        let error = decoded::<(u8, u8)>(many([value("1"), InputValue::Absent]))
             .err()
             .unwrap_or_default();
-        assert!(error.contains("nothing is there"), "{error}");
+        assert!(error.contains("the value is absent"), "{error}");
     }
 }

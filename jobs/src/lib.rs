@@ -13,6 +13,7 @@
 //! | run it | [`Worker`] |
 //! | let many finish as one | [`Client::batch`] |
 //! | look after them | [`Client::jobs`], [`Client::retry`], [`Client::pause`] |
+//! | extend a worker | [`extension`] |
 //! | name the types of others in our signatures | [`sqlx`], [`chrono`] |
 
 // `#[derive(Job)]` writes `::jobs`, in our own examples too.
@@ -23,33 +24,36 @@ mod attempt;
 mod backend;
 mod batch;
 mod batch_hook;
-#[doc(hidden)]
-pub mod channels;
+mod channels;
 mod client;
 mod context;
+#[doc(hidden)]
+pub mod encode;
 mod engine;
 mod enqueue;
 mod error;
+pub mod extension;
 mod failure;
-#[doc(hidden)]
-pub mod hidden;
+#[cfg(feature = "testing")]
+mod fake;
 mod input;
 mod job;
 mod known;
-#[doc(hidden)]
-pub mod limits;
+mod limits;
 mod lock_limit;
 mod manage;
 mod migrate;
 mod options;
-mod part;
+mod pool;
 mod prune;
+mod redact;
 mod registry;
-#[doc(hidden)]
-pub mod seams;
-#[doc(hidden)]
-pub mod sqlstate;
+mod savepoint;
+mod sqlstate;
 mod stored_json;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod words;
 mod worker;
 
@@ -59,8 +63,6 @@ pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
 pub use chrono;
 pub use client::Client;
 pub use context::{Context, MissingData};
-#[doc(hidden)]
-pub use engine::manual;
 pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
 pub use failure::JobError;
@@ -69,6 +71,9 @@ pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, Outcome, WorkerInfo
 pub use migrate::{MINIMUM_SERVER, migrate, migrations};
 pub use options::{Backoff, Growth, JobOptions};
 pub use pipeline_derive::Job;
+pub use pool::pool_options;
+#[doc(hidden)]
+pub use registry::Registering;
 pub use registry::{Jobs, Output, Performer};
 pub use sqlx;
 pub use stored_json::JsonProblem;

@@ -1,39 +1,39 @@
-//! The time for which a client's call waits for a row that another transaction holds.
+//! The limit on how long a client's call waits for a row that another transaction holds.
 
 use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool};
 
-use crate::part::Part;
+use crate::savepoint::Savepoint;
 use crate::{Error, Result};
 
-/// How long a client's call waits for a row, by default.
+/// The default time for which a client's call waits for a locked row.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A change of one thing that may have to wait for its row.
+/// A change that may have to wait for a row lock.
 #[derive(Debug)]
 pub(crate) struct LimitedChange {
-    /// The thing that is changed: `job 7`.
+    /// The name of the changed thing in error messages: `job 7`.
     pub(crate) what: String,
-    /// The change: `discarded`.
+    /// The participle of the change in error messages: `deleted`.
     pub(crate) asked: &'static str,
     pub(crate) limit: Duration,
 }
 
 impl LimitedChange {
-    /// Makes the change in a transaction of its own.
+    /// Makes the change in its own transaction.
     pub(crate) async fn make<T>(
         &self,
         pool: &PgPool,
         change: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, sqlx::Error> {
         let mut connection = pool.acquire().await?;
-        let mut part = Part::transaction(&mut connection).await?;
-        let outcome = match self.begin(part.connection()).await {
-            Ok(()) => change(part.connection()).await,
+        let mut savepoint = Savepoint::transaction(&mut connection).await?;
+        let outcome = match self.begin(savepoint.connection()).await {
+            Ok(()) => change(savepoint.connection()).await,
             Err(error) => Err(error),
         };
-        part.finish(outcome).await
+        savepoint.finish(outcome).await
     }
 
     /// Limits the lock waits of the transaction that this connection is in.

@@ -6,8 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::PgConnection;
 
-use crate::attempt::is_step;
-use crate::hidden::Hidden;
+use crate::attempt::is_owned;
 use crate::{Client, Error, Result, limits};
 
 crate::words! {
@@ -92,7 +91,10 @@ impl fmt::Debug for JobInfo {
             .field("attempt", &self.attempt)
             .field("max_attempts", &self.max_attempts)
             .field("batch", &self.batch)
-            .field("args", &Hidden(self.args.to_string().len()))
+            .field(
+                "args",
+                &crate::redact::Redacted(self.args.to_string().len()),
+            )
             .field("error_class", &self.error_class)
             .field("error_message", &self.error_message)
             .field("created_at", &self.created_at)
@@ -371,7 +373,7 @@ impl Client {
 /// What a function that changes one job said: `done`, nothing, or the status that forbids it.
 /// A step of a run is the run's to end: its row in the queue is only its delivery.
 fn no_step(job: i64) -> Result<()> {
-    if is_step(job) {
+    if is_owned(job) {
         return Err(Error::JobOfRun { id: job });
     }
     Ok(())

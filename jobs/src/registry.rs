@@ -19,8 +19,8 @@ use crate::context::Data;
 use crate::enqueue::Overrides;
 use crate::error::NO_JSON;
 use crate::failure::{Carried, Then};
-use crate::hidden::{self, Hidden};
 use crate::input::Input;
+use crate::redact::{self, Redacted};
 use crate::{Context, Error, JobError, JobOptions, OnError, Perform, Result, limits};
 
 /// What an attempt that succeeded returned, as JSON.
@@ -30,7 +30,7 @@ pub struct Output(pub(crate) Arc<RawValue>);
 impl fmt::Debug for Output {
     /// Without the data: a log line is no place for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = Hidden(self.0.get().len());
+        let size = Redacted(self.0.get().len());
         f.debug_tuple("Output").field(&size).finish()
     }
 }
@@ -72,11 +72,11 @@ impl Registry {
     /// performed, like its arguments.
     pub(crate) fn resolve(&self, job: &Claimed) -> Resolved {
         let overrides = Overrides::decode(job.options.as_deref());
-        let known = self.get(&job.kind);
+        let known = self.get(&job.job_type);
         let declared = known.map(|known| &known.options);
         Resolved {
             // An older version would drop what it does not know of the data.
-            is_known: self.knows(&job.kind, overrides.version.unwrap_or(1)),
+            is_known: self.knows(&job.job_type, overrides.version.unwrap_or(1)),
             timeout: overrides
                 .timeout_ms
                 .map(Duration::from_millis)
@@ -117,6 +117,10 @@ impl Registry {
 pub trait Jobs {
     #[doc(hidden)]
     fn register(registry: &mut Registering<'_>) -> Result<()>;
+
+    /// Returns whether a job type of this name is among them.
+    #[doc(hidden)]
+    fn contains(name: &str) -> bool;
 }
 
 /// The way into a worker's registry.
@@ -128,15 +132,23 @@ impl<J: Perform> Jobs for J {
     fn register(registry: &mut Registering<'_>) -> Result<()> {
         registry.0.add::<J>()
     }
+
+    fn contains(name: &str) -> bool {
+        J::NAME == name
+    }
 }
 
 macro_rules! tuples {
     ($($name:ident)*) => {
         #[diagnostic::do_not_recommend]
-        impl<$($name: Perform),*> Jobs for ($($name,)*) {
+        impl<$($name: Jobs),*> Jobs for ($($name,)*) {
             fn register(registry: &mut Registering<'_>) -> Result<()> {
-                $(registry.0.add::<$name>()?;)*
+                $($name::register(registry)?;)*
                 Ok(())
+            }
+
+            fn contains(name: &str) -> bool {
+                false $(|| $name::contains(name))*
             }
         }
     };
@@ -177,7 +189,7 @@ impl Service<Task<Envelope>> for Performer {
 
     fn call(&mut self, task: Task<Envelope>) -> Self::Future {
         let envelope = task.args;
-        match self.registry.get(envelope.kind()) {
+        match self.registry.get(envelope.job_type()) {
             Some(known) => (known.handler)(Context {
                 envelope,
                 data: Arc::clone(&self.data),
@@ -186,45 +198,11 @@ impl Service<Task<Envelope>> for Performer {
             None => {
                 let message = format!(
                     "this worker does not know the job type `{}`: register it",
-                    envelope.kind()
+                    envelope.job_type()
                 );
                 Box::pin(async { Err(Carried(JobError::new("NoHandler", message)).into()) })
             }
         }
-    }
-}
-
-/// What is done in place of performing a job type, in tests.
-#[doc(hidden)]
-pub struct Fake<J: Perform>(Arc<Stand<J>>);
-
-type Stand<J> = dyn Fn(J, <J as Perform>::Input, Context) -> Faked<J> + Send + Sync;
-type Faked<J> = BoxFuture<'static, Result<<J as Perform>::Output, JobError>>;
-
-impl<J: Perform> Fake<J> {
-    pub fn new<F>(fake: impl Fn(J, J::Input, Context) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Result<J::Output, JobError>> + Send + 'static,
-    {
-        Self(Arc::new(move |job, input, cx| {
-            Box::pin(fake(job, input, cx))
-        }))
-    }
-
-    pub async fn call(&self, job: J, input: J::Input, cx: Context) -> Result<J::Output, JobError> {
-        (self.0)(job, input, cx).await
-    }
-}
-
-impl<J: Perform> Clone for Fake<J> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<J: Perform> fmt::Debug for Fake<J> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fake({})", J::NAME)
     }
 }
 
@@ -238,15 +216,27 @@ fn handle<J: Perform>(cx: Context) -> BoxFuture<'static, Result<Output, BoxDynEr
         // The input first: where it is refused, the arguments were not loaded either.
         let input: J::Input = input(J::NAME, cx.envelope.input()).map_err(carried)?;
         let job: J = decode(J::NAME, "arguments", cx.envelope.args()).map_err(carried)?;
-        let outcome = match cx.data.get::<Fake<J>>() {
-            None => job.perform(input, &cx).await,
-            Some(fake) => fake.call(job, input, cx.clone()).await,
-        };
+        let outcome = perform(job, input, &cx).await;
         match outcome {
             Ok(output) => encode(J::NAME, &output).map_err(carried),
             Err(error) => Err(carried(decide::<J>(error, &cx).without_source())),
         }
     })
+}
+
+/// Performs the job, or calls the fake that a test set for the job's type.
+#[cfg(feature = "testing")]
+async fn perform<J: Perform>(job: J, input: J::Input, cx: &Context) -> Result<J::Output, JobError> {
+    match cx.data.get::<crate::fake::Fake<J>>() {
+        None => job.perform(input, cx).await,
+        Some(fake) => fake.call(job, input, cx.clone()).await,
+    }
+}
+
+/// Performs the job.
+#[cfg(not(feature = "testing"))]
+async fn perform<J: Perform>(job: J, input: J::Input, cx: &Context) -> Result<J::Output, JobError> {
+    job.perform(input, cx).await
 }
 
 /// Asks the job what its error means, unless the error says so itself.
@@ -276,11 +266,11 @@ fn undecodable(
     what: &str,
     error: &serde_path_to_error::Error<serde_json::Error>,
 ) -> JobError {
-    let path = hidden::place(error);
+    let path = redact::path(error);
     let message = format!(
         "the {what} of `{kind}` cannot be decoded at `{path}`: {}; let the type take what is \
          stored, then retry the job, or reopen its run",
-        hidden::reason(error.inner())
+        redact::reason(error.inner())
     );
     JobError::new("Undecodable", message).with(Then::Fail)
 }
@@ -295,7 +285,7 @@ fn input<T: DeserializeOwned + 'static>(kind: &str, input: &Input) -> Result<T, 
         _ if TypeId::of::<T>() == TypeId::of::<()>() => decode(kind, what, "null"),
         Input::None => decode(kind, what, "null"),
         Input::Json(json) => decode(kind, what, json),
-        Input::Given(given) => given
+        Input::Value(value) => value
             .decode()
             .map_err(|error| undecodable(kind, what, &error)),
     }
@@ -303,7 +293,7 @@ fn input<T: DeserializeOwned + 'static>(kind: &str, input: &Input) -> Result<T, 
 
 fn encode<T: serde::Serialize>(kind: &'static str, output: &T) -> Result<Output, JobError> {
     let refused = |error: &dyn fmt::Display| JobError::new("BadOutput", error).with(Then::Fail);
-    let raw = serde_json::value::to_raw_value(output).map_err(|error| {
+    let raw = crate::encode::to_raw_value(output).map_err(|error| {
         refused(&format!(
             "the output of `{kind}` cannot be written as JSON: {error}; {NO_JSON}"
         ))

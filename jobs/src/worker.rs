@@ -11,12 +11,11 @@ use crate::attempt::{Envelope, GroupLimits};
 use crate::backend::JobsBackend;
 use crate::batch_hook::BatchHook;
 use crate::context::Data;
-use crate::engine::{
-    ClaimHook, Config, EndHook, Engine, Hooks, MaintenanceTask, Phase, Probe, covers,
-};
-use crate::manual::ManualEngine;
-use crate::registry::{Fake, Jobs, Performer, Registering, Registry};
-use crate::{Error, Perform, Result, limits};
+use crate::engine::{ClaimHook, Config, EndHook, Engine, Hooks, MaintenanceTask, Phase, covers};
+use crate::registry::{Jobs, Performer, Registering, Registry};
+#[cfg(feature = "testing")]
+use crate::testing::{Fake, ManualEngine, Probe};
+use crate::{Error, Result, limits};
 
 /// A process that runs jobs; run as many as you like.
 ///
@@ -118,19 +117,25 @@ impl Worker {
 
     /// Gives jobs this value: [`Context::data`](crate::Context::data) returns it.
     pub fn data<T: Send + Sync + 'static>(self, value: T) -> Self {
-        self.shared_data(Arc::new(value))
+        self.insert_data(Arc::new(value))
     }
 
-    /// The same with a value that others have, too.
-    #[doc(hidden)]
-    pub fn shared_data<T: Send + Sync + 'static>(mut self, value: Arc<T>) -> Self {
+    fn insert_data<T: Send + Sync + 'static>(mut self, value: Arc<T>) -> Self {
         self.data.insert(value);
         self
     }
 
-    /// Knows this job type, and does this in place of performing it.
+    /// Gives jobs a value that the caller shares.
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
-    pub fn fake<J: Perform>(self, fake: Fake<J>) -> Self {
+    pub fn shared_data<T: Send + Sync + 'static>(self, value: Arc<T>) -> Self {
+        self.insert_data(value)
+    }
+
+    /// Registers this job type, and calls the fake instead of performing it.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn fake<J: crate::Perform>(self, fake: Fake<J>) -> Self {
         self.register::<J>().data(fake)
     }
 
@@ -198,6 +203,7 @@ impl Worker {
     }
 
     /// Sets the most ends in one transaction (5,000 by default).
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn group(mut self, ends: usize) -> Self {
         self.limits.count = ends.max(1);
@@ -205,6 +211,7 @@ impl Worker {
     }
 
     /// Sets the most bytes of outputs and errors in one transaction (16 MiB by default).
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn group_bytes(mut self, bytes: usize) -> Self {
         self.limits.bytes = bytes.max(1);
@@ -213,6 +220,7 @@ impl Worker {
 
     /// Sets the most bytes of large arguments that one claim takes for a queue (16 MiB by default); one job
     /// is always taken.
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn claim_bytes(mut self, bytes: usize) -> Self {
         self.claim_bytes = bytes;
@@ -221,13 +229,15 @@ impl Worker {
 
     /// Sets how long another session may hold a row that ends wait for before the worker warns (10 s by
     /// default).
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn held_warning(mut self, after: Duration) -> Self {
         self.held_warning = after;
         self
     }
 
-    /// Watches the engine; for tests.
+    /// Observes moments of the engine.
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
         self.hooks.probe = Some(probe);
@@ -355,6 +365,7 @@ impl Worker {
     /// # Errors
     ///
     /// What was wrong with how it was set up, or when the database cannot be reached.
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub async fn manual(self) -> Result<ManualEngine> {
         let (engine, _) = self.into_engine()?;
@@ -400,7 +411,7 @@ impl Worker {
             unknown_after: self.unknown_after,
             held_warning: self.held_warning,
             claim_bytes: i64::try_from(self.claim_bytes).unwrap_or(i64::MAX),
-            kinds: registry.names().into_iter().filter(taken).collect(),
+            job_types: registry.names().into_iter().filter(taken).collect(),
             registry: Arc::clone(&registry),
             id: OnceLock::new(),
         };
@@ -422,32 +433,46 @@ fn like(pattern: &str) -> String {
     }
 }
 
+/// Returns the name of this host, by which the row of a worker can be told from others.
 fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .ok()
-        .map(|name| name.trim().to_owned())
-        .or_else(|| std::env::var("HOSTNAME").ok())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "localhost".to_owned())
+    let kernel = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let names = [
+        cfg!(target_os = "linux").then(kernel).flatten(),
+        std::env::var("HOSTNAME").ok(),
+        std::env::var("COMPUTERNAME").ok(),
+    ];
+    let names = names.iter().flatten().map(|name| name.trim());
+    let mut names = names.filter(|name| !name.is_empty());
+    names.next().unwrap_or("localhost").to_owned()
 }
 
-/// Ends when the process is asked to stop: SIGTERM or SIGINT (Ctrl-C).
+/// Completes when the process is asked to stop: by SIGTERM or SIGINT (Ctrl-C) on Unix, by Ctrl-C elsewhere.
 pub async fn shutdown_signal() {
+    if let Err(error) = stop_requested().await {
+        tracing::error!(
+            error = error.to_string(),
+            "process cannot listen for stop signals; it runs until it is killed"
+        );
+        std::future::pending().await
+    }
+}
+
+#[cfg(unix)]
+async fn stop_requested() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
 
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        tracing::error!(
-            "the process cannot listen for SIGTERM and SIGINT; it runs until it is killed"
-        );
-        return std::future::pending().await;
-    };
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+async fn stop_requested() -> std::io::Result<()> {
+    tokio::signal::ctrl_c().await
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the scripts in `bin/` ask of the private Postgres.
+//! The command `cargo pg`: the private Postgres, for scripts and for the shell.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Parser)]
 #[command(name = "local-postgres")]
 enum Arguments {
-    /// Say where Postgres's programs are, or the ways to get them (and end with code 3).
+    /// Print where Postgres's programs are, or how to get them (and exit with code 3).
     Find,
     /// Download Postgres's programs.
     Download,
@@ -33,8 +33,8 @@ enum Arguments {
     },
     /// Run a command with PIPELINE_SQLX_URL naming a fresh database that holds the migrations.
     ///
-    /// For the SQL macros: it reads the files themselves, because the crate that embeds them cannot
-    /// be compiled before its macros have been answered.
+    /// For the SQL macros. The migrations are read from their files: the crate that embeds them cannot be compiled
+    /// before its macros have a database.
     Migrated {
         /// The command and its arguments.
         #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
@@ -117,11 +117,8 @@ async fn with_migrated_database(command: &[OsString]) -> Result<ExitCode, Error>
     outcome
 }
 
-/// Runs a command to its end. Ctrl-C goes to the command as well, and it is the command's to end.
-async fn run(
-    command: &[OsString],
-    variable: Option<(&str, &str)>,
-) -> Result<ExitCode, Error> {
+/// Runs a command to its end. The command also receives Ctrl-C, and decides when to end.
+async fn run(command: &[OsString], variable: Option<(&str, &str)>) -> Result<ExitCode, Error> {
     let fail = |source| file_error("run", Path::new(&command[0]), source);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(fail)?;

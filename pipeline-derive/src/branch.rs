@@ -120,9 +120,9 @@ fn implement(input: &DeriveInput, data: &DataEnum, pipeline: &Path) -> TokenStre
             type Of = #name;
             type Output = <#together as #pipeline::declare::Merged>::Handle;
 
-            fn declare(self, scope: &mut #pipeline::declare::Scope<'_>) -> Self::Output {
-                #(let _ = scope.arm(#variants, self.#fields);)*
-                <#together as #pipeline::declare::Merged>::merge(scope)
+            fn declare(self, branch: &mut #pipeline::declare::BranchBuilder<'_>) -> Self::Output {
+                #(let _ = branch.arm(#variants, self.#fields);)*
+                <#together as #pipeline::declare::Merged>::merge(branch)
             }
         }
     }

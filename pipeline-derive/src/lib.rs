@@ -85,16 +85,28 @@ pub fn derive_branch(input: TokenStream) -> TokenStream {
     branch::expand(&input, krate::find_pipeline).into()
 }
 
-/// Makes a params struct a pipeline with a stable name: what is started are the params, and they are
-/// stored with the run. How it is declared from them says the trait `pipeline::Define`.
+/// Makes a params struct a pipeline with a stable name. The params are what is started, and are stored with the run.
 ///
 /// ```text
-/// #[derive(Serialize, Deserialize, JsonSchema, Pipeline)]
+/// #[derive(Serialize, Deserialize, Pipeline)]
 /// #[pipeline(name = "video_processing")]
 /// struct Video {
 ///     id: i64,
 /// }
+///
+/// impl Define for Video {
+///     type Jobs = (Download, Transcode);
+///     type Output = Step<Encoded>;
+///
+///     fn define(&self, p: &PipelineBuilder) -> Step<Encoded> {
+///         p.step("download", Download).then("transcode", Transcode)
+///     }
+/// }
 /// ```
+///
+/// The derive implements `pipeline::Named`, and `pipeline::jobs::Jobs`, so that `Worker::register::<Video>()` registers
+/// every job of `Define::Jobs`. The JSON Schema of the params follows their doc comments and serde attributes; the
+/// types of their fields implement `schemars::JsonSchema`.
 ///
 /// | attribute | what it takes |
 /// |---|---|

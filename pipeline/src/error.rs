@@ -8,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The database refused, or could not be reached.
-    #[error("database error: {}", jobs::sqlstate::error_text(.0))]
+    #[error("database error: {}", jobs::extension::sqlstate::error_text(.0))]
     Database(#[source] sqlx::Error),
 
     /// The schema is not there, or older than this program needs.

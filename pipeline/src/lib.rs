@@ -24,8 +24,8 @@ pub use client::{
     StepState, Wait, Why,
 };
 pub use declare::{
-    Branch, Continue, Define, FailedStep, Failure, Halt, Ignore, Ignored, Maybe, Named, Pipeline,
-    Plan, RunEnded, Step,
+    Branch, Continue, Define, Failure, Halt, Ignore, IgnoredStep, Named, OptionalStep, Pipeline,
+    PipelineBuilder, RunEnded, Step,
 };
 pub use error::{Error, Result};
 pub use graph::{Graph, Invalid, Problem};

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::{Envelope, Jobs, JobsBackend, Performer, limits};
+use jobs::extension::{is_owned, limits};
+use jobs::{Envelope, Jobs, JobsBackend, Performer};
 use sqlx::PgPool;
 
 use crate::Result;
@@ -98,18 +99,22 @@ impl Worker {
         /// After how long a job whose type no live worker knows has failed (10 minutes by default).
         unknown_after(wait: Duration);
         /// The most ends in one transaction (5,000 by default).
+        #[cfg(feature = "testing")]
         #[doc(hidden)]
         group(ends: usize);
         /// The most bytes of large args that one claim takes for a queue (16 MiB by default).
+        #[cfg(feature = "testing")]
         #[doc(hidden)]
         claim_bytes(bytes: usize);
         /// How long another session may hold a row that ends wait for before the worker warns (10 s by
         /// default).
+        #[cfg(feature = "testing")]
         #[doc(hidden)]
         held_warning(after: Duration);
-        /// Watches the engine; for tests.
+        /// Observes moments of the engine.
+        #[cfg(feature = "testing")]
         #[doc(hidden)]
-        probe(probe: Arc<dyn jobs::seams::Probe>);
+        probe(probe: Arc<dyn jobs::testing::Probe>);
     }
 
     /// How often to look for steps that somebody's hands have stopped (every 10 seconds by default):
@@ -121,6 +126,7 @@ impl Worker {
 
     /// How many bytes a step may be given, and how many the large ones of one claim may come to
     /// (16 MiB each by default).
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn input_limits(mut self, step: usize, together: usize) -> Self {
         let bytes = |count| i64::try_from(count).unwrap_or(i64::MAX);
@@ -178,16 +184,23 @@ impl Worker {
     }
 }
 
-/// What a step can know of its run; a job that is no step knows none of it.
+/// Adds to a job's [`Context`](jobs::Context) what a step knows of its run, and how a step ends its run.
 pub trait StepContext {
-    /// The run that this job is a step of.
+    /// Returns the run that this job is a step of; `None` for a job that is not a step.
     fn run(&self) -> Option<i64>;
 
-    /// The key of the step.
+    /// Returns the key of the step; `None` for a job that is not a step.
     fn step(&self) -> Option<&str>;
 
-    /// Which opening of the run this is: 1, and one more for each time it was reopened.
+    /// Returns the round of the run: 1, and one more for each time that the run was reopened.
     fn round(&self) -> Option<u32>;
+
+    /// Ends the run early once this attempt has succeeded: steps that have not started are skipped, and the run
+    /// succeeds if no step failed.
+    ///
+    /// The request belongs to the attempt: if the attempt fails, the request is dropped. In a job that is not a step,
+    /// the call has no effect.
+    fn end_run(&self);
 }
 
 macro_rules! step_context {
@@ -198,11 +211,15 @@ macro_rules! step_context {
             }
 
             fn step(&self) -> Option<&str> {
-                self.of_run().map(|of| of.step.as_str())
+                self.owner().map(|owner| owner.label.as_str())
             }
 
             fn round(&self) -> Option<u32> {
-                self.of_run().map(|of| of.round)
+                self.owner().map(|owner| owner.generation)
+            }
+
+            fn end_run(&self) {
+                self.end_owner();
             }
         })*
     };
@@ -211,5 +228,5 @@ macro_rules! step_context {
 step_context!(jobs::Context Envelope);
 
 fn step(job: i64) -> Option<i64> {
-    (job % 2 == 0).then(|| crate::coordinator::run_of(job))
+    is_owned(job).then(|| crate::coordinator::run_of(job))
 }

@@ -1,4 +1,4 @@
-//! Migrating: from anywhere, any number of times, and never where it must not.
+//! Migrating: by many processes at once, repeatedly, and refused where it must not run.
 
 use jobs::Worker;
 use pipeline::{Pipeline, RunFilter};

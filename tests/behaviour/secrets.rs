@@ -3,8 +3,8 @@
 
 use apalis_core::layers::Service as _;
 use apalis_core::task::builder::TaskBuilder;
-use jobs::manual::{ManualEngine, Outcome};
-use jobs::seams::{Claimed, Given, Input};
+use jobs::extension::{Claimed, Input, InputValue};
+use jobs::testing::{ManualEngine, Outcome};
 use jobs::{Context, Envelope, Job, JobError, NewJob, Perform};
 use pipeline::testing::Harness;
 use pipeline::{Continue, NewRun, Pipeline, RunEnded, RunStatus};
@@ -68,9 +68,9 @@ async fn no_debug_shows_the_data_of_a_job() {
         hides(&format!("{info:?}"));
 
         let given = || {
-            Given::Many(vec![
-                Given::Value(json.clone()),
-                Given::Present(json.clone()),
+            InputValue::Many(vec![
+                InputValue::Value(json.clone()),
+                InputValue::Present(json.clone()),
             ])
         };
         hides(&format!("{:?}", given()));
@@ -78,7 +78,7 @@ async fn no_debug_shows_the_data_of_a_job() {
             format!("{:?}", given()),
             "Many([Value(11 bytes), Present(11 bytes)])"
         );
-        for input in [Input::Json(json.clone()), Input::Given(given())] {
+        for input in [Input::Json(json.clone()), Input::Value(given())] {
             hides(&format!("{input:?}"));
             let mut claimed = claimed();
             claimed.input = input;

@@ -1,4 +1,4 @@
-//! One test's database, from its copy to its end.
+//! The database of one test: created, checked and dropped.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -24,23 +24,23 @@ pub struct Database {
 }
 
 impl Database {
-    /// A pool of a few connections.
+    /// Returns the test's pool, which has a few connections.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// The database's name.
+    /// Returns the name of the database.
     pub fn name(&self) -> &str {
         &self.scratch.name
     }
 
-    /// Its address, for another process.
+    /// Returns the address of the database, for another process.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Lets time pass: `pipeline.now()` is this much later from here on. Leases are moved with it:
-    /// their workers had no chance to renew them meanwhile. Whoever waits for a time is woken.
+    /// Lets time pass: `pipeline.now()` is this much later from here on. Leases are moved by as much, because
+    /// their workers had no chance to renew them. Workers and waiters that wait for a time are woken.
     pub async fn move_clock(&self, by: Duration) {
         self.clock().advance(by).await.expect("the clock moves");
     }
@@ -59,18 +59,18 @@ impl Database {
 /// Whether the database of a failed test stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// Dropped like any other.
+    /// The database is dropped.
     No,
-    /// Kept under another name, for a look.
+    /// The database of a failed test is kept under another name.
     IfFailed,
 }
 
 /// Why a test failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// It panicked.
+    /// The test panicked.
     Panicked(Box<dyn Any + Send>),
-    /// It ended well, but left something that must not be.
+    /// The test passed, but left a deadlock or a row that `invariants.sql` finds.
     Left(String),
 }
 
@@ -170,7 +170,7 @@ async fn remove(shared: &Shared, database: &Database) {
         .expect("the database is dropped");
 }
 
-/// What must hold after every test.
+/// Checks what must hold after every test: no row that `invariants.sql` finds, and no deadlock.
 async fn check(shared: &Shared, database: &Database) -> Result<(), String> {
     let problems = problems(database).await.map_err(|e| e.to_string())?;
     if !problems.is_empty() {
@@ -194,7 +194,7 @@ async fn check(shared: &Shared, database: &Database) -> Result<(), String> {
     Ok(())
 }
 
-/// What `invariants.sql` finds, in a database that has our tables: a test may have dropped them.
+/// Returns the rows that `invariants.sql` finds. A test may have dropped the tables: then there are none.
 async fn problems(database: &Database) -> Result<Vec<String>, sqlx::Error> {
     let mut connection = PgConnection::connect_with(&database.scratch.options).await?;
     let has_tables: bool = sqlx::query_scalar("select to_regclass('pipeline.jobs') is not null")

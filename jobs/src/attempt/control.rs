@@ -1,4 +1,4 @@
-//! How a running attempt is asked to stop, or stopped.
+//! The control of a running attempt: asks it to stop, or aborts it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Why an attempt was stopped from outside.
+/// The reason why an attempt was stopped from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum StopReason {
@@ -22,41 +22,43 @@ pub(crate) enum StopReason {
 /// The switch that asks an attempt to stop, or stops it.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
-    asked: CancellationToken,
+    stop_requested: CancellationToken,
     /// Set when shutdown no longer waits for this attempt.
     abandoned: CancellationToken,
-    /// The job called `cx.halt()`.
-    halt: AtomicBool,
+    /// Whether the job asked its owner to end early.
+    ends_owner: AtomicBool,
     abort: OnceLock<AbortHandle>,
     reason: AtomicU8,
-    /// When the poll that is under way began, in milliseconds since [`process_start`]; 0 between polls.
+    /// The start of the current poll, in milliseconds since [`process_start`]; 0 between polls.
     polling_since: AtomicU64,
 }
 
 impl Control {
+    /// Completes when the attempt is asked to stop.
     pub(crate) async fn asked_to_stop(&self) {
-        self.asked.cancelled().await;
+        self.stop_requested.cancelled().await;
     }
 
     pub(crate) fn is_asked_to_stop(&self) -> bool {
-        self.asked.is_cancelled()
+        self.stop_requested.is_cancelled()
     }
 
     pub(crate) fn ask_to_stop(&self) {
-        self.asked.cancel();
+        self.stop_requested.cancel();
     }
 
-    pub(crate) fn halt(&self) {
-        self.halt.store(true, Ordering::Release);
+    /// Notes that the job asks its owner to end early.
+    pub(crate) fn end_owner(&self) {
+        self.ends_owner.store(true, Ordering::Release);
     }
 
-    pub(super) fn halts(&self) -> bool {
-        self.halt.load(Ordering::Acquire)
+    pub(super) fn ends_owner(&self) -> bool {
+        self.ends_owner.load(Ordering::Acquire)
     }
 
     /// Aborts the job's task at its next await point. Returns whether this reason is a new one.
     pub(crate) fn kill(&self, reason: StopReason) -> bool {
-        self.asked.cancel();
+        self.stop_requested.cancel();
         let before = self.reason.swap(reason as u8, Ordering::AcqRel);
         if let Some(handle) = self.abort.get() {
             handle.abort();
@@ -64,7 +66,7 @@ impl Control {
         before != reason as u8
     }
 
-    /// Records the task that performs the job. A kill that came earlier is carried out now.
+    /// Records the task that performs the job. If the attempt was killed before, aborts the task now.
     pub(crate) fn runs_as(&self, handle: AbortHandle) {
         let handle = self.abort.get_or_init(|| handle);
         if self.reason() != StopReason::Dropped {
@@ -80,7 +82,7 @@ impl Control {
         }
     }
 
-    /// Marks the attempt as one that nobody waits for any more.
+    /// Tells apalis not to wait for this attempt any more.
     pub(super) fn abandon(&self) {
         self.abandoned.cancel();
     }
@@ -90,7 +92,7 @@ impl Control {
         self.abandoned.clone().cancelled_owned()
     }
 
-    /// Notes that a poll of the job begins. Returns when it began.
+    /// Notes that a poll of the job begins. Returns the start of the poll.
     pub(crate) fn poll_begins(&self) -> Instant {
         let now = Instant::now();
         let since = now.duration_since(process_start()).as_millis();
@@ -103,7 +105,7 @@ impl Control {
         self.polling_since.store(0, Ordering::Relaxed);
     }
 
-    /// How long the poll that is under way has taken; `None` between polls.
+    /// Returns how long the current poll has taken; `None` between polls.
     pub(super) fn in_poll_for(&self) -> Option<Duration> {
         let since = match self.polling_since.load(Ordering::Relaxed) {
             0 => return None,
@@ -113,7 +115,7 @@ impl Control {
     }
 }
 
-/// A fixed instant from which polls are counted.
+/// Returns a fixed instant, from which the starts of polls are counted.
 fn process_start() -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     *START.get_or_init(Instant::now)

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::Claimed;
 use crate::failure::Then;
-use crate::hidden::Hidden;
+use crate::redact::Redacted;
 use crate::{Backoff, JobError, limits};
 
 /// The way in which an attempt ended.
@@ -29,9 +29,11 @@ pub(crate) enum EndKind {
 /// The names of a job in log lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobLabel {
-    pub(crate) kind: String,
-    pub(crate) run: Option<i64>,
-    pub(crate) step: Option<String>,
+    pub(crate) job_type: String,
+    /// The id of the job's owner.
+    pub(crate) owner_id: Option<i64>,
+    /// The name of the job inside its owner.
+    pub(crate) owner_label: Option<String>,
 }
 
 /// The end of one attempt, on its way to the database.
@@ -43,29 +45,28 @@ pub struct AttemptEnd {
     pub(crate) batch: Option<i64>,
     pub(crate) queue: Option<Arc<str>>,
     pub(crate) label: Option<Arc<JobLabel>>,
-    pub(crate) round: Option<u32>,
+    pub(crate) owner_generation: Option<u32>,
     pub(crate) kind: EndKind,
     pub(crate) wait: Duration,
     pub(crate) error: Option<(String, String)>,
     pub(crate) output: Option<Arc<RawValue>>,
     pub(crate) ran: Option<Duration>,
-    /// Whether the job called `cx.halt()` in this attempt.
-    pub(crate) halts: bool,
+    /// Whether the attempt succeeded and asked its owner to end early.
+    pub(crate) ends_owner: bool,
     /// Whether this end may be lost if the database server crashes: see [`EndSettings`].
     ///
-    /// [`EndSettings`]: crate::seams::EndSettings
+    /// [`EndSettings`]: crate::extension::EndSettings
     pub(crate) asynchronous_commit: bool,
     /// Whether this end was sent before, in a transaction whose answer was lost.
     pub(crate) sent_before: bool,
     /// The number of consecutive transactions with this end that failed while the database answered.
     pub(crate) failures: u8,
-    /// The time limit of its own transaction, where a group with this end failed.
+    /// The time limit of the isolated transaction, if a group with this end has failed.
     pub(crate) isolation_limit: Option<Duration>,
 }
 
 impl AttemptEnd {
-    /// Creates the end of an attempt: success without output, until the fields are changed. All other
-    /// constructors call this one.
+    /// Creates the end of an attempt that succeeded without output. Callers change the fields of other ends.
     pub(crate) fn new(id: i64, token: i64, attempt: i16, batch: Option<i64>) -> Self {
         Self {
             id,
@@ -74,13 +75,13 @@ impl AttemptEnd {
             batch,
             queue: None,
             label: None,
-            round: None,
+            owner_generation: None,
             kind: EndKind::Succeed,
             wait: Duration::ZERO,
             error: None,
             output: None,
             ran: None,
-            halts: false,
+            ends_owner: false,
             asynchronous_commit: false,
             sent_before: false,
             failures: 0,
@@ -93,7 +94,7 @@ impl AttemptEnd {
         let mut end = Self::new(job.id, job.token, job.attempt, job.batch);
         end.queue = Some(Arc::from(job.queue.as_str()));
         end.label = Some(Arc::new(job.label()));
-        end.round = job.of_run.as_ref().map(|of| of.round);
+        end.owner_generation = job.owner.as_ref().map(|owner| owner.generation);
         end
     }
 
@@ -117,14 +118,14 @@ impl AttemptEnd {
         self.ran
     }
 
-    /// Returns whether the attempt succeeded and called [`Context::halt`](crate::Context::halt).
-    pub fn halts(&self) -> bool {
-        self.halts
+    /// Returns whether the attempt succeeded and called [`Context::end_owner`](crate::Context::end_owner).
+    pub fn ends_owner(&self) -> bool {
+        self.ends_owner
     }
 
-    /// Returns whether the job is a step of a run.
-    pub fn is_step(&self) -> bool {
-        super::is_step(self.id)
+    /// Returns whether an extension owns the job.
+    pub fn is_owned(&self) -> bool {
+        super::is_owned(self.id)
     }
 
     /// Returns the job's batch.
@@ -148,12 +149,13 @@ impl AttemptEnd {
         self.kind == EndKind::Succeed
     }
 
-    /// Returns the round of the run that the job is a step of.
-    pub fn round(&self) -> Option<u32> {
-        self.round
+    /// Returns the generation of the job's owner when the attempt was claimed.
+    pub fn owner_generation(&self) -> Option<u32> {
+        self.owner_generation
     }
 
-    /// Returns whether this may be the last attempt of the job. For some kinds of ends the database decides.
+    /// Returns whether this may be the last attempt of the job. The database decides when the type is unknown or the
+    /// lease was lost.
     pub fn may_be_last(&self) -> bool {
         !matches!(
             self.kind,
@@ -177,7 +179,7 @@ impl AttemptEnd {
 impl fmt::Debug for AttemptEnd {
     /// Omits the output, which is user data and must not appear in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let output = self.output.as_ref().map(|json| Hidden(json.get().len()));
+        let output = self.output.as_ref().map(|json| Redacted(json.get().len()));
         f.debug_struct("AttemptEnd")
             .field("id", &self.id)
             .field("token", &self.token)
@@ -187,7 +189,7 @@ impl fmt::Debug for AttemptEnd {
             .field("wait", &self.wait)
             .field("error", &self.error)
             .field("output", &output)
-            .field("halts", &self.halts)
+            .field("ends_owner", &self.ends_owner)
             .finish_non_exhaustive()
     }
 }
@@ -196,7 +198,7 @@ impl fmt::Debug for AttemptEnd {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetryContext {
     pub(crate) attempt: u16,
-    pub(crate) attempts: u16,
+    pub(crate) max_attempts: u16,
     pub(crate) backoff: Backoff,
     /// A random number from 0 to 1.
     pub(crate) jitter_sample: f32,
@@ -206,8 +208,8 @@ pub(crate) struct RetryContext {
 
 /// Translates a job's error into the kind of end and the delay before the next attempt.
 pub(crate) fn resolve_error(error: &JobError, retry: RetryContext) -> (EndKind, Duration) {
-    let again = |wait: Duration| {
-        if retry.attempt < retry.attempts {
+    let retry_after = |wait: Duration| {
+        if retry.attempt < retry.max_attempts {
             (EndKind::Retry, wait)
         } else {
             (EndKind::Fail, Duration::ZERO)
@@ -218,9 +220,9 @@ pub(crate) fn resolve_error(error: &JobError, retry: RetryContext) -> (EndKind, 
         Then::Fail => (EndKind::Fail, Duration::ZERO),
         Then::Snooze(wait) => (EndKind::Snooze, wait),
         Then::Stopped if retry.asked_to_stop => (EndKind::HandBack, Duration::ZERO),
-        Then::RetryAfter(wait) => again(wait),
+        Then::RetryAfter(wait) => retry_after(wait),
         Then::Ask | Then::Retry | Then::Stopped => {
-            again(retry.backoff.wait(retry.attempt, retry.jitter_sample))
+            retry_after(retry.backoff.wait(retry.attempt, retry.jitter_sample))
         }
     }
 }
@@ -237,7 +239,7 @@ mod tests {
     fn retry(attempt: u16) -> RetryContext {
         RetryContext {
             attempt,
-            attempts: 3,
+            max_attempts: 3,
             backoff: Backoff::fixed(Duration::from_secs(7)),
             jitter_sample: 0.0,
             asked_to_stop: false,

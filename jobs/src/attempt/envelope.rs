@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{AttemptEnd, Claimed, Control, EndKind, Ledger, OfRun, RetryContext, StopReason};
+use super::{AttemptEnd, Claimed, Control, EndKind, Ledger, Owner, RetryContext, StopReason};
 use crate::Backoff;
 use crate::input::Input;
 
-/// A claimed job on its way through the worker: what apalis calls the arguments of a task.
+/// A claimed job on its way through the worker: the arguments of an apalis task.
 ///
 /// Cloning is cheap; all clones are the same attempt.
 #[derive(Clone)]
@@ -25,11 +25,11 @@ struct Inner {
     backoff: Backoff,
     control: Arc<Control>,
     began: OnceLock<Instant>,
-    /// Present from the claim until the attempt begins. Dropped before that, the job never started.
+    /// The claim, until the attempt begins. If the claim is dropped here, the job has never started.
     claim: Mutex<Option<Claim>>,
 }
 
-/// What this worker knows of a claimed job's type.
+/// The options of a claimed job, resolved from its row and its type's declaration.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Resolved {
     /// Whether the worker can perform the type, in the version that the job asks for.
@@ -52,7 +52,7 @@ pub(crate) struct Claim {
 impl Claim {
     fn finish(&mut self, fill: impl FnOnce(&mut AttemptEnd) -> bool) {
         self.ended = true;
-        // First: the ledger wakes the committer, which looks for free slots.
+        // Free the slot first: the ledger wakes the committer, which looks for free slots.
         self.slot.take();
         self.ledger.end(self.token, |end| {
             end.asynchronous_commit = self.asynchronous_commit;
@@ -75,8 +75,8 @@ fn hand_back(end: &mut AttemptEnd) -> bool {
 }
 
 impl Envelope {
-    /// Enters a claimed job into the ledger: from here on its lease is renewed, whether it has started or
-    /// not. Returns `None` if its token is known already.
+    /// Enters a claimed job into the ledger, which renews the job's lease from now on. Returns `None` if the ledger
+    /// already has the token.
     pub(crate) fn claimed(
         job: Claimed,
         resolved: Resolved,
@@ -135,9 +135,9 @@ impl Envelope {
         self.0.job.attempt.max(0).cast_unsigned()
     }
 
-    /// Returns how many attempts the job may have.
-    pub fn attempts(&self) -> u16 {
-        self.0.job.attempts.max(0).cast_unsigned()
+    /// Returns the maximum number of attempts.
+    pub fn max_attempts(&self) -> u16 {
+        self.0.job.max_attempts.max(0).cast_unsigned()
     }
 
     /// Returns the queue that the job came from.
@@ -146,20 +146,25 @@ impl Envelope {
     }
 
     /// Returns the name of the job's type.
-    pub fn kind(&self) -> &str {
-        &self.0.job.kind
+    pub fn job_type(&self) -> &str {
+        &self.0.job.job_type
     }
 
-    /// Returns the batch that the job belongs to. A step of a run is alone in its own batch, which has its id.
+    /// Returns the batch that the job belongs to. A job that an extension owns is alone in a batch with the job's id.
     pub fn batch(&self) -> Option<i64> {
-        let own = self.0.job.is_step().then_some(self.0.job.id);
+        let own = self.0.job.is_owned().then_some(self.0.job.id);
         self.0.job.batch.or(own)
     }
 
-    /// Returns the run, round and step that the job belongs to, where it is a step.
+    /// Returns the owner of the job, if an extension owns it.
+    pub fn owner(&self) -> Option<&Owner> {
+        self.0.job.owner.as_ref()
+    }
+
+    /// Asks the owner of the job to end early, once this attempt has succeeded.
     #[doc(hidden)]
-    pub fn of_run(&self) -> Option<&OfRun> {
-        self.0.job.of_run.as_ref()
+    pub fn end_owner(&self) {
+        self.0.control.end_owner();
     }
 
     pub(crate) fn args(&self) -> &str {
@@ -191,7 +196,7 @@ impl Envelope {
     pub(crate) fn retry_context(&self) -> RetryContext {
         RetryContext {
             attempt: self.attempt(),
-            attempts: self.attempts(),
+            max_attempts: self.max_attempts(),
             backoff: self.0.backoff,
             jitter_sample: fastrand::f32(),
             asked_to_stop: self.0.control.is_asked_to_stop(),
@@ -203,7 +208,7 @@ impl Envelope {
         self.0.is_known
     }
 
-    /// Begins the attempt: once for each claim. Returns `None` the second time.
+    /// Begins the attempt. Returns `None` if the attempt has begun before.
     pub(crate) fn begin(&self) -> Option<Attempt> {
         let claim = self.0.claim.lock().take()?;
         let _ = self.0.began.set(Instant::now());
@@ -218,9 +223,9 @@ impl Envelope {
     }
 }
 
-/// An attempt that is under way. It ends exactly once: by [`end`](Self::end), or by being dropped.
+/// A running attempt. It ends exactly once: by [`end`](Self::end), or by being dropped.
 ///
-/// It lives inside the task that performs the job, so that it ends only when the job has really
+/// The attempt lives inside the task that performs the job, so that the attempt ends only after the job has
 /// stopped.
 pub(crate) struct Attempt {
     envelope: Envelope,
@@ -230,14 +235,15 @@ pub(crate) struct Attempt {
 impl Attempt {
     pub(crate) fn end(mut self, fill: impl FnOnce(&mut AttemptEnd)) {
         let control = self.envelope.control();
-        let (lost, halts) = (control.reason() == StopReason::LeaseLost, control.halts());
+        let is_lost = control.reason() == StopReason::LeaseLost;
+        let ends_owner = control.ends_owner();
         let ran = self.envelope.ran();
         self.claim.finish(|end| {
             end.ran = ran;
             fill(end);
-            end.halts = halts && end.kind == EndKind::Succeed;
-            // Without the lease an error changes nothing; a success may still arrive before the takeover.
-            !lost || end.kind == EndKind::Succeed
+            end.ends_owner = ends_owner && end.is_owned() && end.kind == EndKind::Succeed;
+            // Without the lease, an error must not be written; a success may still arrive before the takeover.
+            !is_lost || end.kind == EndKind::Succeed
         });
     }
 }
@@ -257,11 +263,11 @@ impl Drop for Attempt {
 }
 
 impl fmt::Debug for Envelope {
-    /// Leaves the job's data out: logs must not hold it.
+    /// Omits the job's data, which must not appear in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Envelope")
             .field("id", &self.id())
-            .field("kind", &self.kind())
+            .field("job_type", &self.job_type())
             .field("queue", &self.queue())
             .field("attempt", &self.attempt())
             .field("token", &self.token())

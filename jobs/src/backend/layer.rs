@@ -1,10 +1,9 @@
-//! The one place where an attempt ends.
+//! The layer that ends attempts.
 //!
-//! apalis puts a backend's layer outside of all that the application adds, so it sees the end of
-//! everything: a value, an error, a panic, a timeout, a future that was dropped. Each job runs as a
-//! task of its own, and its [`Attempt`] lives inside that task.
+//! apalis puts a backend's layer around all layers of the application, so this layer sees every end: a value, an
+//! error, a panic, a timeout, a dropped future. Each job runs as its own task, and its [`Attempt`] lives inside that
+//! task.
 
-use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -19,20 +18,29 @@ use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 use tokio::task::coop::unconstrained;
 use tokio_util::sync::WaitForCancellationFutureOwned;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Level, Span};
 
+use super::panics;
 use crate::JobError;
 use crate::attempt::{Attempt, AttemptEnd, Control, EndKind, Envelope, resolve_error};
-use crate::engine::BLOCKING_LIMIT;
+use crate::engine::{BLOCKING_LIMIT, Hooks};
 use crate::failure::Carried;
 use crate::registry::Output;
 
-/// How long a job is snoozed when the application's layers are not ready to serve jobs.
+/// The delay of a job if a layer of the application has failed.
 const BROKEN_LAYER_SNOOZE: Duration = Duration::from_secs(5);
 
-/// Ends attempts.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct AttemptLayer(());
+/// The layer that ends attempts.
+#[derive(Debug, Clone)]
+pub struct AttemptLayer {
+    hooks: Arc<Hooks>,
+}
+
+impl AttemptLayer {
+    pub(super) fn new(hooks: Arc<Hooks>) -> Self {
+        Self { hooks }
+    }
+}
 
 impl<S> Layer<S> for AttemptLayer {
     type Service = AttemptService<S>;
@@ -40,17 +48,19 @@ impl<S> Layer<S> for AttemptLayer {
     fn layer(&self, inner: S) -> Self::Service {
         AttemptService {
             inner,
+            hooks: Arc::clone(&self.hooks),
             broken: None,
         }
     }
 }
 
-/// Runs each job as a task of its own, and ends its attempt.
+/// Runs each job as its own task, and ends its attempt.
 #[derive(Debug, Clone)]
 pub struct AttemptService<S> {
     inner: S,
-    /// A layer of the application's has said that it can serve no more. The worker lives on; its jobs
-    /// are put off, at no cost to them.
+    hooks: Arc<Hooks>,
+    /// The error of a layer of the application that is not ready any more. The worker continues and snoozes its jobs,
+    /// which costs them no attempt.
     broken: Option<String>,
 }
 
@@ -64,16 +74,17 @@ where
     type Error = BoxDynError;
     type Future = Running;
 
-    /// Never an error, and never a panic: either would end the worker.
+    /// Returns no error and does not panic: either would end the worker.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxDynError>> {
         if self.broken.is_some() {
             return Poll::Ready(Ok(()));
         }
-        match catch_unwind(AssertUnwindSafe(|| self.inner.poll_ready(cx))) {
+        let ready = || self.inner.poll_ready(cx);
+        match panics::recorded(|| caught(ready)) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(Ok(()))) => {}
             Ok(Poll::Ready(Err(error))) => self.broken = Some(error.into().to_string()),
-            Err(panic) => self.broken = Some(panic_text(&*panic)),
+            Err(message) => self.broken = Some(message),
         }
         Poll::Ready(Ok(()))
     }
@@ -82,7 +93,9 @@ where
         let envelope = task.args.clone();
         let known = envelope.is_known();
         let Some(attempt) = envelope.begin() else {
-            return Running::Over(Some(Err("this job has not been claimed".into())));
+            return Running::Over(Some(Err(
+                "the job has no claim, or was performed before".into()
+            )));
         };
         if !known {
             attempt.end(|end| end.kind = EndKind::Unknown);
@@ -90,33 +103,24 @@ where
                 Err("this worker cannot perform the job's type".into()),
             ));
         }
-        if let Some(why) = &self.broken {
+        if let Some(error) = &self.broken {
             tracing::error!(
                 job.id = envelope.id(),
-                why,
-                "a layer serves no more; jobs are put off"
+                error,
+                "tower layer failed; the worker snoozes its jobs"
             );
             fail(attempt, &envelope, JobError::snooze(BROKEN_LAYER_SNOOZE));
-            return Running::Over(Some(Err(why.clone().into())));
+            return Running::Over(Some(Err(error.clone().into())));
         }
-        // A layer may panic here already.
-        let job = match catch_unwind(AssertUnwindSafe(|| self.inner.call(task))) {
+        // A layer of the application may panic before it returns its future.
+        let job = match panics::recorded(|| caught(|| self.inner.call(task))) {
             Ok(job) => job,
-            Err(panic) => {
-                let text = panic_text(&*panic);
-                fail(attempt, &envelope, JobError::new("Panic", &text));
-                return Running::Over(Some(Err(text.into())));
+            Err(message) => {
+                fail(attempt, &envelope, JobError::new("Panic", &message));
+                return Running::Over(Some(Err(message.into())));
             }
         };
-        let span = tracing::info_span!(
-            "job",
-            job.id = envelope.id(),
-            job.kind = envelope.kind(),
-            queue = envelope.queue(),
-            attempt = envelope.attempt(),
-            run.id = envelope.of_run().map(|of| of.run),
-            step.key = envelope.of_run().map(|of| of.step.as_str()),
-        );
+        let span = span(&self.hooks, &envelope);
         let control = Arc::clone(envelope.control());
         let job = Polled {
             job: Box::pin(run(job, attempt, envelope)),
@@ -128,8 +132,33 @@ where
     }
 }
 
-/// Performs the job and ends its attempt. When this is dropped, user code goes first, and then the
-/// attempt, which reports it.
+/// Creates the span of a job, inside the span of its owner.
+fn span(hooks: &Hooks, envelope: &Envelope) -> Span {
+    let span = || {
+        tracing::info_span!(
+            "job",
+            job.id = envelope.id(),
+            job.type = envelope.job_type(),
+            queue = envelope.queue(),
+            attempt = envelope.attempt(),
+        )
+    };
+    match envelope.owner() {
+        Some(owner) if tracing::enabled!(Level::INFO) => {
+            let owner = hooks.owner_span(Some(owner.id), Some(&owner.label));
+            owner.in_scope(span)
+        }
+        _ => span(),
+    }
+}
+
+/// Calls a layer of the application. Returns the message of a panic.
+fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| panics::message(&*panic))
+}
+
+/// Performs the job and ends its attempt. If this future is dropped, the job is dropped first, and then the attempt,
+/// which reports its end.
 async fn run<F, E>(job: F, attempt: Attempt, envelope: Envelope) -> Result<(), BoxDynError>
 where
     F: Future<Output = Result<Output, E>>,
@@ -147,13 +176,13 @@ where
             attempt.end(|end| end.output = Some(output.0));
             return Ok(());
         }
-        Ok(Ok(Err(error))) => understood(error.into()),
-        Ok(Err(panic)) => JobError::new("Panic", panic_text(&*panic)),
+        Ok(Ok(Err(error))) => job_error(error.into()),
+        Ok(Err(panic)) => JobError::new("Panic", panics::message(&*panic)),
         Err(limit) => JobError::new(
             "Timeout",
             format!(
                 "the attempt took longer than {limit:?}: give `{}` a longer timeout, or less to do",
-                envelope.kind()
+                envelope.job_type()
             ),
         ),
     };
@@ -173,8 +202,8 @@ fn fail(attempt: Attempt, envelope: &Envelope, error: JobError) {
     });
 }
 
-/// What came up through the layers: the job's own error, or one that a layer made.
-fn understood(error: BoxDynError) -> JobError {
+/// Converts the error that the layers returned: the job's own error, or the error of a layer.
+fn job_error(error: BoxDynError) -> JobError {
     let error = match error.downcast::<Carried>() {
         Ok(carried) => return carried.0,
         Err(error) => error,
@@ -183,25 +212,19 @@ fn understood(error: BoxDynError) -> JobError {
         return JobError::new("RetryAfter", &error).retry_after(later.get_duration());
     }
     if let Some(abort) = error.downcast_ref::<AbortError>() {
-        // apalis's own layer for panics makes one of these; its type is in a crate we do not need.
+        // apalis's layer for panics returns this error; its type is in a crate that is not a dependency.
         let cause = std::error::Error::source(abort).map(|cause| format!("{cause:?}"));
         return match cause {
-            Some(cause) if cause.starts_with("PanicError") => JobError::new("Panic", &error),
+            Some(cause) if cause.starts_with("PanicError") => {
+                JobError::new("Panic", panics::locate(error.to_string()))
+            }
             _ => JobError::new("Abort", &error).discard(),
         };
     }
     JobError::from(error)
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
-}
-
-/// Notes when each poll of a job begins and ends, so that the watchdog can name a job that blocks its thread.
+/// Records when each poll of a job begins and ends, so that the watchdog can log a job that blocks its thread.
 struct Polled<F> {
     job: Pin<Box<F>>,
     control: Arc<Control>,
@@ -212,7 +235,7 @@ impl<F: Future> Future for Polled<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let began = self.control.poll_begins();
-        let polled = self.job.as_mut().poll(cx);
+        let polled = panics::recorded(|| self.job.as_mut().poll(cx));
         self.control.poll_ends();
         let blocked = began.elapsed();
         if blocked > BLOCKING_LIMIT {
@@ -225,7 +248,7 @@ impl<F: Future> Future for Polled<F> {
     }
 }
 
-/// A job's task, which is stopped when nobody waits for it any more.
+/// A job's task, which is aborted when this handle is dropped.
 #[derive(Debug)]
 pub struct AbortOnDrop(JoinHandle<Result<(), BoxDynError>>);
 
@@ -235,7 +258,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// What apalis polls for each job.
+/// The future that apalis polls for each job.
 #[derive(Debug)]
 pub enum Running {
     #[doc(hidden)]
@@ -250,17 +273,17 @@ impl Future for Running {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
             Self::Over(result) => Poll::Ready(result.take().unwrap_or(Ok(()))),
-            // Outside of tokio's budget: apalis polls all of these in one set, and with the budget
-            // spent each would be "pending, and woken": the set would be walked over and over.
+            // Polled outside of tokio's budget: apalis polls all jobs in one set. Without budget, each job would
+            // return pending and wake the set again, without end.
             Self::Task(task, abandoned) => {
                 let joined = Pin::new(&mut unconstrained(&mut task.0)).poll(cx);
                 if let Poll::Ready(joined) = joined {
-                    // A task that was stopped has reported from its attempt.
+                    // The attempt of an aborted task has reported its end.
                     return Poll::Ready(
                         joined.unwrap_or_else(|stopped| Err(stopped.to_string().into())),
                     );
                 }
-                // Shutdown waits no longer for a job that blocks its thread.
+                // Shutdown does not wait for a job that blocks its thread.
                 let abandoned = Pin::new(&mut unconstrained(abandoned)).poll(cx);
                 abandoned.map(|()| Err("the job was handed back while it still ran".into()))
             }

@@ -1,10 +1,11 @@
-//! Our queue as an apalis backend.
+//! The queue as an apalis backend.
 //!
-//! The backend never returns an error and never ends: either would end the worker. The engine waits until
-//! a database that failed is back.
+//! The backend never returns an error and never ends: either would end the worker. While the database cannot be
+//! reached, the engine retries.
 
 mod expose;
 mod layer;
+mod panics;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::engine::{Engine, Phase};
 
 use layer::AttemptLayer;
 
-/// Our queue as an apalis backend.
+/// The queue as an apalis backend.
 pub struct JobsBackend {
     pub(crate) engine: Arc<Engine>,
     codec: expose::EnvelopeCodec,
@@ -32,11 +33,11 @@ pub struct JobsBackend {
     closing: Option<BoxSyncFuture<()>>,
 }
 
-/// How apalis is to treat the backend: as it is, without a codec around it.
+/// Tells apalis to use the backend without a codec around it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct AsItIs;
+pub struct WithoutCodec;
 
-impl FinalizeBackend<JobsBackend, Envelope> for AsItIs {
+impl FinalizeBackend<JobsBackend, Envelope> for WithoutCodec {
     type Backend = JobsBackend;
 
     fn finalize(current: JobsBackend) -> JobsBackend {
@@ -59,9 +60,9 @@ impl JobsBackend {
         let before = usize::from(envelope.attempt().saturating_sub(1));
         let queue = Queue::from(envelope.queue());
         TaskBuilder::new(envelope)
-            // New at each claim: apalis takes no two tasks of one id at a time.
+            // The token is new at each claim: apalis takes no two tasks of one id at a time.
             .task_id(TaskId::from_int(token))
-            // apalis counts one more when it first polls the job.
+            // apalis adds one when it first polls the job.
             .attempt(before)
             .queue(queue)
             .build()
@@ -101,7 +102,7 @@ impl Backend for JobsBackend {
         cx: &mut Context<'_>,
         _: &WorkerContext,
     ) -> Poll<Option<Result<Self::Task, Infallible>>> {
-        // apalis takes tasks in a loop that never yields; after a while, this does.
+        // apalis takes tasks in a loop that never yields: tokio's budget makes this call yield.
         let progress = std::task::ready!(tokio::task::coop::poll_proceed(cx));
         self.engine.inbox.poll(cx).map(|envelope| {
             progress.made_progress();
@@ -109,7 +110,7 @@ impl Backend for JobsBackend {
         })
     }
 
-    /// Polled when the worker is to stop and no job is left: waits until every end is committed.
+    /// Waits until every end is committed. apalis polls this when the worker stops and no job is left.
     fn poll_close(
         &mut self,
         cx: &mut Context<'_>,
@@ -130,7 +131,7 @@ impl Backend for JobsBackend {
 }
 
 impl Drop for JobsBackend {
-    /// A worker that is dropped stops claiming. The board's backend was never a worker's.
+    /// Stops the worker if this backend belongs to one: apalis-board uses clones that apalis never polls.
     fn drop(&mut self) {
         if self.polled {
             self.engine.stop();
@@ -141,7 +142,7 @@ impl Drop for JobsBackend {
 impl BackendConfig for JobsBackend {
     type Args = Envelope;
     type Id = u64;
-    type Kind = AsItIs;
+    type Kind = WithoutCodec;
     type Config = ();
     type Layer = AttemptLayer;
 
@@ -150,6 +151,7 @@ impl BackendConfig for JobsBackend {
     }
 
     fn middleware(&mut self, _: &mut WorkerContext) -> AttemptLayer {
-        AttemptLayer::default()
+        panics::install_hook();
+        AttemptLayer::new(Arc::clone(&self.engine.hooks))
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, RwLock};
 use super::config::Config;
 use super::connection::{EngineConnection, limited, timed_out};
 use super::end_rows::end_jobs;
-use super::hooks::Hooks;
+use super::hooks::{EndSettings, Hooks};
 use super::inbox::Inbox;
 use super::lifecycle::{Lifecycle, Phase};
 use super::local::{self, Local};
@@ -194,7 +194,7 @@ impl Committer {
         if self.is_full() {
             return Vec::new();
         }
-        let hand_over = self.hooks.takes_steps() && ends.iter().any(AttemptEnd::is_step);
+        let hand_over = self.hooks.claims_owned_jobs() && ends.iter().any(AttemptEnd::is_owned);
         self.slots.reserve(claim_limit, hand_over)
     }
 
@@ -231,9 +231,13 @@ impl Committer {
             return;
         };
         match outcome {
-            Ok(done) => {
+            Ok(mut done) => {
                 task.connection.succeeded();
-                if !reserved.is_empty() {
+                if let Some(error) = done.load_error.take() {
+                    // The ends are committed, and so are the claims, which the next transaction gives back.
+                    task.owes_give_back = true;
+                    self.halve_claims(task, &error);
+                } else if !reserved.is_empty() {
                     task.claim_limit = (task.claim_limit * 2).min(MAX_CLAIM);
                 }
                 self.finish(ends, done, reserved, sent, &mut task.connection)
@@ -311,7 +315,7 @@ impl Committer {
 
     /// Plans the statements of ends on a new connection.
     async fn prepare(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        end_jobs(&mut *connection, &[], false, 0).await?;
+        end_jobs(&mut *connection, &[], EndSettings::default()).await?;
         for hook in &self.hooks.end {
             hook.prepare(&mut *connection).await?;
         }
@@ -341,13 +345,9 @@ impl Committer {
             // A transaction with only a claim failed: the input of a queued job is the cause. Smaller claims
             // isolate that job.
             ErrorClass::Data | ErrorClass::TooLong if ends.is_empty() => {
-                if task.claim_limit == 1 {
-                    tracing::error!(%error, "claim failed; retrying at the next poll");
+                if self.halve_claims(task, &error) {
                     reserved.clear();
-                } else {
-                    tracing::warn!(%error, limit = task.claim_limit, "claim failed; retrying with a smaller claim");
                 }
-                task.claim_limit = (task.claim_limit / 2).max(1);
                 self.slots.release(&mut reserved);
             }
             // The claim may be the cause: write the ends without a claim first.
@@ -371,6 +371,18 @@ impl Committer {
                 }
             }
         }
+    }
+
+    /// Makes the next claim smaller, because a claim has failed. Returns whether it was a claim of one job.
+    fn halve_claims(&self, task: &mut Task, error: &sqlx::Error) -> bool {
+        let is_single = task.claim_limit == 1;
+        if is_single {
+            tracing::error!(%error, "claim failed; retrying at the next poll");
+        } else {
+            tracing::warn!(%error, limit = task.claim_limit, "claim failed; retrying with a smaller claim");
+        }
+        task.claim_limit = (task.claim_limit / 2).max(1);
+        is_single
     }
 
     /// Keeps the ends of a transaction that failed because of the server, and backs off.
@@ -435,7 +447,7 @@ impl Committer {
         sent: Instant,
         connection: &mut EngineConnection,
     ) {
-        report::ends(&ends, &done);
+        report::ends(&ends, &done, &self.hooks);
         let is_ready_again = |end: &AttemptEnd| match end.kind {
             EndKind::HandBack | EndKind::Lost => true,
             EndKind::Retry | EndKind::Snooze => end.wait.is_zero(),
@@ -499,8 +511,8 @@ impl Committer {
     fn start(&self, claimed: Vec<Claimed>, mut reserved: Vec<Reserved>, sent: Instant) {
         let mut envelopes = Vec::with_capacity(claimed.len());
         for job in claimed {
-            let at = usize::try_from(job.line - 1).unwrap_or(usize::MAX);
-            let slot = reserved.get_mut(at).and_then(|it| it.permits.split(1));
+            let reserved_for = job.reserved.and_then(|at| reserved.get_mut(at));
+            let slot = reserved_for.and_then(|it| it.permits.split(1));
             let resolved = self.config.registry.resolve(&job);
             envelopes.extend(Envelope::claimed(job, resolved, &self.ledger, slot, sent));
         }

@@ -1,4 +1,4 @@
-//! How a worker was set up.
+//! The configuration of a worker.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -14,19 +14,19 @@ pub(crate) struct Config {
     pub(crate) pool: PgPool,
     pub(crate) name: String,
     pub(crate) host: String,
-    /// Only job types like one of these are claimed: patterns of SQL's LIKE.
+    /// The patterns of SQL's LIKE that the types of claimed jobs must match; `None` for all types.
     pub(crate) only: Option<Vec<String>>,
     pub(crate) keep_succeeded: bool,
     pub(crate) grace: Duration,
     pub(crate) poll: Duration,
     pub(crate) unknown_after: Duration,
-    /// How long a row may be held by another session before the worker warns.
+    /// The time for which another session may hold a row until the worker warns.
     pub(crate) held_warning: Duration,
-    /// The most bytes of large arguments that one claim takes for a pattern; one job is always taken.
+    /// The maximum bytes of large arguments in one claim for a queue pattern. A single job may be larger.
     pub(crate) claim_bytes: i64,
     pub(crate) registry: Arc<Registry>,
     /// The names of the job types that the worker performs.
-    pub(crate) kinds: Vec<String>,
+    pub(crate) job_types: Vec<String>,
     /// The worker's id, known once it is registered.
     pub(crate) id: OnceLock<i64>,
 }

@@ -6,11 +6,11 @@ use sqlx::error::BoxDynError;
 use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgArgumentBuffer, PgHasArrayType, PgTypeInfo};
 
-use super::hooks::{Ended, FailedJob};
+use super::hooks::{EndSettings, Ended, FailedJob};
 use crate::attempt::{AttemptEnd, EndKind};
 use crate::limits;
 
-/// How an attempt ended: `pipeline.attempt_outcome`.
+/// The outcome of an attempt: `pipeline.attempt_outcome`.
 #[derive(Debug, Clone, Copy, sqlx::Type)]
 #[sqlx(
     type_name = "pipeline.attempt_outcome",
@@ -19,7 +19,9 @@ use crate::limits;
 )]
 pub(crate) enum AttemptOutcome {
     Succeeded,
-    EndedRun,
+    /// The attempt succeeded and asked its owner to end early.
+    #[sqlx(rename = "ended_run")]
+    EndedOwner,
     Retryable,
     Failed,
     Discarded,
@@ -61,7 +63,7 @@ pub struct EndRow<'a> {
     output: Option<JsonText<'a>>,
     error_class: Option<&'a str>,
     error_message: Option<&'a str>,
-    place: i32,
+    position: i32,
 }
 
 impl sqlx::Type<sqlx::Postgres> for EndRow<'_> {
@@ -87,10 +89,10 @@ impl std::fmt::Debug for EndRow<'_> {
 }
 
 impl<'a> EndRow<'a> {
-    /// Creates the rows of these ends, in the order of their jobs' ids. The place of a row is the position of
-    /// its end.
+    /// Creates the rows of these ends, in the order of their jobs' ids. Each row has the position of its end in the
+    /// list.
     pub fn of(ends: &[&'a AttemptEnd]) -> Vec<Self> {
-        let row = |(place, end): (usize, &&'a AttemptEnd)| Self {
+        let row = |(position, end): (usize, &&'a AttemptEnd)| Self {
             job: end.id,
             token: end.token,
             outcome: end.outcome(),
@@ -100,7 +102,7 @@ impl<'a> EndRow<'a> {
             output: end.output.as_deref().map(|output| JsonText(output.get())),
             error_class: end.error().map(|(class, _)| class),
             error_message: end.error().map(|(_, message)| message),
-            place: i32::try_from(place).unwrap_or(i32::MAX),
+            position: i32::try_from(position).unwrap_or(i32::MAX),
         };
         let mut rows: Vec<Self> = ends.iter().enumerate().map(row).collect();
         rows.sort_unstable_by_key(|row| row.job);
@@ -111,7 +113,7 @@ impl<'a> EndRow<'a> {
 impl AttemptEnd {
     fn outcome(&self) -> AttemptOutcome {
         match self.kind {
-            EndKind::Succeed if self.halts => AttemptOutcome::EndedRun,
+            EndKind::Succeed if self.ends_owner => AttemptOutcome::EndedOwner,
             EndKind::Succeed => AttemptOutcome::Succeeded,
             EndKind::Retry => AttemptOutcome::Retryable,
             EndKind::Fail => AttemptOutcome::Failed,
@@ -128,13 +130,13 @@ impl AttemptEnd {
 #[derive(Debug, sqlx::Type)]
 #[sqlx(type_name = "pipeline.failed_job", no_pg_array)]
 pub struct FailedRow {
-    place: i32,
-    kind: String,
+    position: i32,
+    job_type: String,
     key: Option<String>,
     error_class: Option<String>,
     error_message: Option<String>,
-    run: Option<i64>,
-    step: Option<String>,
+    owner_id: Option<i64>,
+    owner_label: Option<String>,
     is_optional: Option<bool>,
 }
 
@@ -152,45 +154,60 @@ impl FailedRow {
                 self.error_class.unwrap_or_default(),
                 self.error_message.unwrap_or_default(),
             ),
-            kind: self.kind,
+            job_type: self.job_type,
             key: self.key,
-            run: self.run,
-            step: self.step,
+            owner_id: self.owner_id,
+            owner_label: self.owner_label,
             is_optional: self.is_optional.unwrap_or(false),
         };
-        (position(self.place), job)
+        (position(self.position), job)
     }
 }
 
-/// Returns the positions of ends from the places in an answer.
-pub fn positions(places: Option<Vec<i32>>) -> Vec<usize> {
-    places
+/// Returns the positions of ends that a statement returned.
+pub fn positions(returned: Option<Vec<i32>>) -> Vec<usize> {
+    returned
         .unwrap_or_default()
         .into_iter()
         .map(position)
         .collect()
 }
 
-fn position(place: i32) -> usize {
-    usize::try_from(place).unwrap_or(usize::MAX)
+fn position(returned: i32) -> usize {
+    usize::try_from(returned).unwrap_or(usize::MAX)
 }
 
-/// Ends attempts of jobs. Succeeded jobs are deleted unless `keep` is set.
-pub(crate) async fn end_jobs(
+/// Ends attempts of jobs that no extension owns, as the engine does without an end hook.
+///
+/// # Errors
+///
+/// The database's error; then nothing was written.
+pub async fn end_jobs(
     connection: &mut PgConnection,
     ends: &[&AttemptEnd],
-    keep: bool,
-    unknown_ms: i64,
+    settings: EndSettings,
 ) -> Result<Ended, sqlx::Error> {
+    let (keep, unknown_ms) = (settings.keep_succeeded, settings.unknown_ms);
     let rows = EndRow::of(ends);
     let row = sqlx::query_file!("src/sql/end_jobs.sql", &rows as _, keep, unknown_ms)
         .fetch_one(connection)
         .await?;
-    let failed = row.failed.unwrap_or_default().into_iter();
-    Ok(Ended {
-        stale: positions(row.stale),
-        held: positions(row.held),
-        failed: failed.map(FailedRow::into_parts).collect(),
-        ..Ended::default()
-    })
+    Ok(Ended::of_jobs(row.stale, row.held, row.failed))
+}
+
+impl Ended {
+    /// Reads the answer of `end_jobs_v1`.
+    pub(super) fn of_jobs(
+        stale: Option<Vec<i32>>,
+        held: Option<Vec<i32>>,
+        failed: Option<Vec<FailedRow>>,
+    ) -> Self {
+        let failed = failed.unwrap_or_default().into_iter();
+        Self {
+            stale: positions(stale),
+            held: positions(held),
+            failed: failed.map(FailedRow::into_parts).collect(),
+            ..Self::default()
+        }
+    }
 }

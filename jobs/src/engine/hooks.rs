@@ -1,4 +1,4 @@
-//! The extension points of the engine: what others do inside its transactions, and beside them.
+//! The extension points of the engine; [`crate::extension`] documents them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,21 +9,29 @@ use sqlx::PgConnection;
 use tokio::sync::Notify;
 
 use super::outbox::Notification;
-use super::probe::{Moment, Probe};
+use super::probe::Moment;
 use crate::attempt::{AttemptEnd, Claimed, HeldRow};
 
-/// Ends the attempts of the jobs that it owns, and writes what follows from their ends.
+/// Ends the attempts that it is responsible for, and writes in the same transaction what follows from their ends.
 ///
-/// The attempts of all other jobs are ended by the engine. An end hook serialises its changes by row locks, and
-/// never waits for a lock.
+/// The engine ends all other attempts. An end hook serialises its changes by row locks, and never waits for a
+/// lock. See the [module](crate::extension) for the transaction that the hook runs in.
 pub trait EndHook: std::fmt::Debug + Send + Sync {
-    /// Returns the row that must be locked before this end is written; `None` if the hook does not own the
-    /// job.
+    /// Returns the id of the hook's row that must be locked before this end is written; `None` if the hook is not
+    /// responsible for the end. For an owned job, the id is that of the job's [owner](crate::extension::Owner).
     fn row(&self, end: &AttemptEnd) -> Option<i64>;
 
-    /// Returns whether the hook advances runs. Only then does the worker claim jobs that are steps.
-    fn takes_steps(&self) -> bool {
+    /// Returns whether the hook ends the jobs that extensions own. Only a worker with such a hook claims owned
+    /// jobs.
+    fn ends_owned_jobs(&self) -> bool {
         false
+    }
+
+    /// Creates the span of a log line about one of the hook's rows. `label` is the name of a job inside the row's
+    /// owner, if the line is about a job. The span's level should be that of errors, so that no filter which lets the
+    /// line pass drops the span.
+    fn span(&self, _row: i64, _label: Option<&str>) -> tracing::Span {
+        tracing::Span::none()
     }
 
     /// Returns whether [`end`](Self::end) is a single statement, which needs no transaction around it.
@@ -39,8 +47,9 @@ pub trait EndHook: std::fmt::Debug + Send + Sync {
         Box::pin(async { Ok(()) })
     }
 
-    /// Ends these attempts. The hook may start work in the offered slots. If a row that it needs besides the
-    /// rows of the ends is locked, it raises [`ROW_HELD`](crate::sqlstate::ROW_HELD) and nothing is written.
+    /// Ends these attempts. The hook may start jobs in the offered slots. If another transaction holds a row that the
+    /// hook needs besides the rows of the ends, the hook fails with the SQLSTATE
+    /// [`ROW_HELD`](crate::sqlstate::ROW_HELD), and nothing is written.
     fn end<'a>(
         &'a self,
         connection: &'a mut PgConnection,
@@ -75,32 +84,32 @@ pub struct Ended {
     pub held_rows: Vec<i64>,
     /// Jobs that have failed for good.
     pub failed: Vec<(usize, FailedJob)>,
-    /// What follows outside the database.
+    /// The effects outside the database.
     pub effects: Effects,
 }
 
-/// A job that has failed for good.
+/// A job that has failed for good, for the log.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FailedJob {
     /// The class and the message of the last error.
     pub reason: (String, String),
     /// The job type's name.
-    pub kind: String,
-    /// The key of the job, or of the run that it is a step of.
+    pub job_type: String,
+    /// The key of the job, or of its owner.
     pub key: Option<String>,
-    /// The run that the job is a step of.
-    pub run: Option<i64>,
-    /// The key of that step.
-    pub step: Option<String>,
-    /// Whether the step is optional: its failure was expected to be possible.
+    /// The id of the job's owner.
+    pub owner_id: Option<i64>,
+    /// The name of the job inside its owner.
+    pub owner_label: Option<String>,
+    /// Whether the owner continues without the job, as if it had not failed.
     pub is_optional: bool,
 }
 
 /// Completes claimed jobs before they start: in the transaction that claims them, or after its commit.
 pub trait ClaimHook: std::fmt::Debug + Send + Sync {
-    /// Loads the input of the claimed jobs that it knows about. Jobs for whose input there is no room now
-    /// are given back (`pipeline.release_claims_v1`) and removed from the list.
+    /// Loads the input of the claimed jobs that its extension owns, and sets their owners. The hook gives jobs back
+    /// whose input exceeds the byte limit for now (`pipeline.release_claims_v1`), and removes them from the list.
     fn load<'a>(
         &'a self,
         connection: &'a mut PgConnection,
@@ -108,20 +117,20 @@ pub trait ClaimHook: std::fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<(), sqlx::Error>>;
 }
 
-/// Work that a worker does from time to time, on a connection of the engine's own.
+/// A periodic task of a worker, on a connection of its own.
 pub trait MaintenanceTask: std::fmt::Debug + Send + Sync {
-    /// Returns the name of its connection, in log lines and in `pg_stat_activity`.
+    /// Returns the name of the task's connection, in log lines and in `pg_stat_activity`.
     fn name(&self) -> &'static str;
 
     /// Returns the interval between two executions.
     fn every(&self) -> Duration;
 
-    /// Returns the notification channel that calls for an execution ahead of time.
+    /// Returns the notification channel that triggers an execution before the interval is over.
     fn channel(&self) -> Option<&'static str> {
         None
     }
 
-    /// Does the work once. An error is logged, and the work is done again at its next time.
+    /// Runs the task once. An error is logged; the task runs again after the next interval.
     fn run<'a>(
         &'a self,
         connection: &'a mut PgConnection,
@@ -138,7 +147,7 @@ pub struct SlotOffer {
     /// Every queue pattern of the worker, also those without a free slot.
     pub queues: Vec<OfferedSlots>,
     /// The job types that the worker performs.
-    pub kinds: Vec<String>,
+    pub job_types: Vec<String>,
 }
 
 /// Free slots of one queue pattern.
@@ -153,23 +162,23 @@ pub struct OfferedSlots {
     pub min_priority: i16,
 }
 
-/// What follows from a transaction outside the database, once it is committed.
+/// The effects of a transaction outside the database, once it is committed.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Effects {
     /// Queues that got work.
     pub queues: Vec<String>,
-    /// Jobs that were given to this worker, within its offer.
+    /// Jobs that the transaction started in the offered slots of this worker.
     pub started: Vec<Claimed>,
     /// Notifications to other processes.
     pub notifications: Vec<Notification>,
-    /// Jobs that are to be asked to stop, where they run here.
+    /// Jobs to ask to stop, if they run in this worker.
     pub stop: Vec<i64>,
-    /// Calls to make in this process.
+    /// Calls to make in this process after the commit.
     pub after_commit: Vec<AfterCommit>,
 }
 
-/// A call in this process, once a transaction is committed.
+/// A call in this process after a transaction is committed.
 pub struct AfterCommit(Box<AfterCommitFn>);
 
 type AfterCommitFn =
@@ -214,7 +223,8 @@ pub(crate) struct Hooks {
     pub(crate) end: Vec<Arc<dyn EndHook>>,
     pub(crate) claim: Vec<Arc<dyn ClaimHook>>,
     pub(crate) maintenance: Vec<Arc<dyn MaintenanceTask>>,
-    pub(crate) probe: Option<Arc<dyn Probe>>,
+    #[cfg(feature = "testing")]
+    pub(crate) probe: Option<Arc<dyn super::probe::Probe>>,
 }
 
 impl Hooks {
@@ -227,11 +237,37 @@ impl Hooks {
             .collect()
     }
 
-    /// Returns whether this worker claims jobs that are steps of runs.
-    pub(crate) fn takes_steps(&self) -> bool {
-        self.end.iter().any(|hook| hook.takes_steps())
+    /// Returns whether this worker claims jobs that extensions own.
+    pub(crate) fn claims_owned_jobs(&self) -> bool {
+        self.owned_jobs_hook().is_some()
     }
 
+    fn owned_jobs_hook(&self) -> Option<&Arc<dyn EndHook>> {
+        self.end.iter().find(|hook| hook.ends_owned_jobs())
+    }
+
+    /// Returns the span of a log line about an owned job, with the fields of the extension that owns the job.
+    pub(crate) fn owner_span(&self, owner: Option<i64>, label: Option<&str>) -> tracing::Span {
+        match (owner, self.owned_jobs_hook()) {
+            (Some(owner), Some(hook)) => hook.span(owner, label),
+            _ => tracing::Span::none(),
+        }
+    }
+
+    /// Returns the span of a log line about a row of the hook at this position.
+    pub(crate) fn row_span(&self, hook: usize, row: i64) -> tracing::Span {
+        let hook = self.end.get(hook);
+        hook.map_or_else(tracing::Span::none, |hook| hook.span(row, None))
+    }
+
+    /// Returns whether a test observes the engine.
+    #[cfg(feature = "testing")]
+    pub(crate) fn has_probe(&self) -> bool {
+        self.probe.is_some()
+    }
+
+    /// Reports a moment to the test that observes the engine, and waits for the test.
+    #[cfg(feature = "testing")]
     pub(crate) async fn probe(&self, moment: Moment, count: usize) {
         if let Some(probe) = &self.probe {
             probe.at(moment, count).await;
@@ -239,7 +275,17 @@ impl Hooks {
     }
 }
 
-/// Calls maintenance tasks ahead of their time, by notification channel.
+/// Without the feature `testing`, nothing observes the engine.
+#[cfg(not(feature = "testing"))]
+impl Hooks {
+    pub(crate) fn has_probe(&self) -> bool {
+        false
+    }
+
+    pub(crate) async fn probe(&self, _: Moment, _: usize) {}
+}
+
+/// Triggers maintenance tasks before their interval is over, by notification channel.
 #[derive(Debug, Default)]
 pub(crate) struct MaintenanceCalls(HashMap<&'static str, Notify>);
 
@@ -253,7 +299,7 @@ impl MaintenanceCalls {
         self.0.keys().copied()
     }
 
-    /// Calls the task of this channel. Returns whether there is one.
+    /// Triggers the task of this channel. Returns `false` if no task has the channel.
     pub(crate) fn call(&self, channel: &str) -> bool {
         let call = self.0.get(channel);
         call.inspect(|call| call.notify_one()).is_some()
@@ -263,7 +309,7 @@ impl MaintenanceCalls {
         self.0.values().for_each(Notify::notify_one);
     }
 
-    /// Completes when the channel is called; never without one.
+    /// Completes when the task of this channel is triggered; never completes without a channel.
     pub(crate) async fn called(&self, channel: Option<&'static str>) {
         match channel.and_then(|channel| self.0.get(channel)) {
             Some(call) => call.notified().await,

@@ -98,7 +98,7 @@ impl HandOver {
         let workers: Vec<_> = WORKERS.lock().iter().filter_map(Weak::upgrade).collect();
         let serves = |worker: &Arc<Committer>| {
             worker.local.database.lock().as_deref() == Some(database)
-                && worker.hooks.takes_steps()
+                && worker.hooks.claims_owned_jobs()
                 && worker.config.worker() != 0
         };
         let workers = workers.into_iter().filter(serves);
@@ -120,7 +120,7 @@ impl HandOver {
     /// Reserves a slot for a job of this type. Returns the token of its attempt; `None` if the job has to queue.
     pub fn reserve(&mut self, queue: &str, kind: &str, version: u32, priority: i16) -> Option<i64> {
         let committer = &self.committer;
-        let knows = committer.config.kinds.iter().any(|known| known == kind)
+        let knows = committer.config.job_types.iter().any(|known| known == kind)
             && committer.config.registry.knows(kind, version);
         if !knows {
             return None;

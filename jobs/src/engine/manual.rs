@@ -1,7 +1,7 @@
-//! An engine whose transactions a test runs one by one. Not used in production.
+//! An engine whose transactions a test runs one by one.
 //!
-//! It is the engine's own transaction, with the same hooks, on an engine connection. Only the loop, the
-//! slots and what happens after the commit are the test's.
+//! The transaction and its hooks are those of production, on an engine connection. The test replaces the loop, the
+//! choice of slots, and the work after the commit.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,40 +18,40 @@ use crate::attempt::{AttemptEnd, Claimed, EndKind};
 use crate::enqueue::Overrides;
 use crate::{Error, Result};
 
-/// A worker that does nothing by itself.
+/// A worker that runs only the transactions that a test asks for.
 #[derive(Debug)]
 pub struct ManualEngine {
     engine: Arc<Engine>,
     connection: EngineConnection,
 }
 
-/// How a test ends an attempt.
+/// The outcome of an attempt, as a test chooses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// With this output, as JSON.
+    /// The attempt succeeded with this output, as JSON.
     Success(String),
-    /// With this output, as JSON, after `cx.halt()`.
-    Halt(String),
-    /// For good, with this class and message.
+    /// The attempt succeeded with this output, as JSON, and asked its owner to end early.
+    EndOwner(String),
+    /// The job failed for good with this class and message.
     Fail(String, String),
-    /// For good, because no attempt would help.
+    /// The job failed for good with this class and message, and asked for no further attempt.
     Discard(String, String),
-    /// To be retried at once.
+    /// The attempt failed and is retried at once.
     Retry,
-    /// The job stopped because it was asked to.
+    /// The job stopped because it was asked to stop.
     Stop,
 }
 
 /// The slots that a transaction may fill.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Slots {
-    /// For each of the worker's queues.
+    /// The number of free slots of each queue.
     pub free: u32,
-    /// Whether the queues are claimed from too; else only steps that the ends release start here.
+    /// Whether the transaction claims jobs; otherwise it only starts jobs that the ends release.
     pub claim: bool,
 }
 
-/// What a committed transaction did.
+/// The result of a committed transaction.
 #[derive(Debug, Default)]
 pub struct Turn {
     /// Ends that were written.
@@ -77,7 +77,7 @@ impl ManualEngine {
         })
     }
 
-    /// Returns the end of an attempt. Sent twice, it is a redelivery.
+    /// Returns the end of an attempt. A test that sends the end twice simulates a redelivery.
     pub fn end(job: &Claimed, outcome: &Outcome) -> AttemptEnd {
         let raw = |json: &String| RawValue::from_string(json.clone()).ok().map(Arc::from);
         let mut end = AttemptEnd::of_claim(job);
@@ -85,9 +85,9 @@ impl ManualEngine {
         end.asynchronous_commit = Overrides::decode(job.options.as_deref()).asynchronous_commit;
         match outcome {
             Outcome::Success(json) => end.output = raw(json),
-            Outcome::Halt(json) => {
+            Outcome::EndOwner(json) => {
                 end.output = raw(json);
-                end.halts = true;
+                end.ends_owner = true;
             }
             Outcome::Fail(class, message) => {
                 end.kind = EndKind::Fail;

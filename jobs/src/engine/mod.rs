@@ -6,13 +6,13 @@
 //! | [`isolation`] | writes the ends of failed groups apart | one, once a group has failed |
 //! | [`tick`] | makes due jobs ready, finds lost leases, sends notifications | one |
 //! | [`renew`] | renews leases, stops jobs whose lease is lost | one |
-//! | [`listen`] | hears of new work | one |
+//! | [`listen`] | receives notifications of new work | one |
 //! | [`maintenance`] | runs the tasks of extensions | one each |
 //!
 //! Each task holds only the parts that it uses: the [configuration](config), the [hooks], the
 //! [ledger](crate::attempt) of attempts, the [slots], the [outbox] of notifications, and the
-//! [lifecycle], whose phases it awaits. Nothing in memory must survive: what was not committed happens
-//! again elsewhere.
+//! [lifecycle], whose phases it awaits. Nothing in memory must survive a crash: work that was not committed is done
+//! again by another worker.
 
 mod committer;
 mod config;
@@ -25,7 +25,8 @@ mod lifecycle;
 mod listen;
 mod local;
 mod maintenance;
-pub mod manual;
+#[cfg(feature = "testing")]
+pub(crate) mod manual;
 mod marks;
 mod outbox;
 mod probe;
@@ -54,8 +55,7 @@ use crate::{Result, channels};
 
 use committer::Committer;
 pub(crate) use config::Config;
-pub(crate) use end_rows::end_jobs;
-pub use end_rows::{EndRow, FailedRow, positions};
+pub use end_rows::{EndRow, FailedRow, end_jobs, positions};
 pub(crate) use hooks::Hooks;
 use hooks::MaintenanceCalls;
 pub use hooks::{
@@ -70,6 +70,7 @@ use local::Local;
 use maintenance::Maintenance;
 pub use outbox::Notification;
 use outbox::Outbox;
+#[cfg(feature = "testing")]
 pub use probe::{Moment, Probe};
 use renew::Leases;
 use schedule::Schedule;
@@ -84,7 +85,7 @@ pub(crate) struct Engine {
     pub(crate) slots: Arc<Slots>,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) inbox: Arc<Inbox>,
-    hooks: Arc<Hooks>,
+    pub(crate) hooks: Arc<Hooks>,
     ledger: Arc<Ledger>,
     outbox: Arc<Outbox>,
     schedule: Arc<Schedule>,
@@ -136,15 +137,15 @@ impl Engine {
         })
     }
 
-    /// Starts the engine's tasks, once. Called when the worker is first polled: it may have been built
-    /// outside of any runtime.
+    /// Starts the engine's tasks, once. apalis calls this when it first polls the worker, because a worker may be
+    /// built outside of any runtime.
     pub(crate) fn start(self: &Arc<Self>, context: &WorkerContext) {
         if !self.lifecycle.was_started() && self.lifecycle.start(context) {
             tokio::spawn(supervisor::run(Arc::clone(self), context.clone()));
         }
     }
 
-    /// Stops claiming. Running jobs get their grace period; then they are handed back.
+    /// Stops claiming. Running jobs have their grace period; after it, the engine hands them back.
     pub(crate) fn stop(&self) {
         self.lifecycle.advance(Phase::Draining);
     }

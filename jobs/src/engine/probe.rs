@@ -1,22 +1,20 @@
-//! Moments that tests wait for, or hold. Without a probe they cost nothing.
-
-use std::fmt;
-
-use futures_util::future::BoxFuture;
+//! Moments of the engine that tests observe, or hold.
 
 /// Receives moments of the engine; the engine waits until the probe returns.
-pub trait Probe: fmt::Debug + Send + Sync {
-    /// Called at a moment. `count` is the number of ends or claims that it is about.
-    fn at(&self, moment: Moment, count: usize) -> BoxFuture<'_, ()>;
+#[cfg(feature = "testing")]
+pub trait Probe: std::fmt::Debug + Send + Sync {
+    /// Observes a moment with this number of ends or claims.
+    fn at(&self, moment: Moment, count: usize) -> futures_util::future::BoxFuture<'_, ()>;
 }
 
 /// A moment in the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub))]
 pub enum Moment {
-    /// Ends are written and will be committed next.
+    /// Ends are written and not committed yet.
     BeforeCommit,
-    /// Ends are committed; nobody knows yet.
+    /// Ends are committed; nothing has followed from the commit yet.
     AfterCommit,
     /// Jobs were claimed and committed; none has started.
     Claimed,

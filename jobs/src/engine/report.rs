@@ -1,4 +1,4 @@
-//! Log lines about the ends of attempts, written once they are committed.
+//! Log lines about the ends of attempts, written after the commit.
 
 use super::hooks::{FailedJob, Hooks};
 use super::transaction::Committed;
@@ -6,57 +6,65 @@ use crate::attempt::{AttemptEnd, EndKind, HeldRow, LongHeld};
 
 /// Logs the ends of a committed transaction: each job that failed for good at warn, and each attempt that will
 /// be retried at info.
-pub(super) fn ends(ends: &[AttemptEnd], done: &Committed) {
+pub(super) fn ends(ends: &[AttemptEnd], done: &Committed, hooks: &Hooks) {
     for (at, end) in ends.iter().enumerate() {
         if done.held.contains_key(&at) {
             continue;
         }
-        if done.stale.contains(&at) {
-            if end.kind != EndKind::Lost && !end.sent_before {
-                let label = end.label.as_deref();
-                tracing::warn!(
-                    job.id = end.id,
-                    job.kind = label.map(|label| label.kind.as_str()),
-                    run.id = label.and_then(|label| label.run),
-                    step.key = label.and_then(|label| label.step.as_deref()),
-                    attempt = end.attempt,
-                    "attempt ended after its lease was lost; its end was ignored"
-                );
-            }
-        } else if let Some(job) = done.failed.get(&at) {
-            failed(end, job);
-        } else if matches!(end.kind, EndKind::Retry | EndKind::Lost) {
-            retried(end);
+        let is_late = done.stale.contains(&at) && end.kind != EndKind::Lost && !end.sent_before;
+        let failed = done.failed.get(&at);
+        let is_retried = !done.stale.contains(&at)
+            && failed.is_none()
+            && matches!(end.kind, EndKind::Retry | EndKind::Lost);
+        if !is_late && !is_retried && failed.is_none() {
+            continue;
+        }
+        let label = end.label.as_deref();
+        let owner_id = label.and_then(|label| label.owner_id);
+        let owner_id = failed.and_then(|job| job.owner_id).or(owner_id);
+        let owner_label = label.and_then(|label| label.owner_label.as_deref());
+        let owner_label = failed
+            .and_then(|job| job.owner_label.as_deref())
+            .or(owner_label);
+        let _entered = hooks.owner_span(owner_id, owner_label).entered();
+        match failed {
+            _ if is_late => late(end),
+            Some(job) => failed_for_good(end, job),
+            None => retried(end),
         }
     }
 }
 
-fn failed(end: &AttemptEnd, job: &FailedJob) {
-    let label = end.label.as_deref();
-    let kind = job.kind.as_str();
+fn job_type(end: &AttemptEnd) -> Option<&str> {
+    end.label.as_deref().map(|label| label.job_type.as_str())
+}
+
+fn late(end: &AttemptEnd) {
+    tracing::warn!(
+        job.id = end.id,
+        job.type = job_type(end),
+        attempt = end.attempt,
+        "attempt ended after its lease was lost; its end was ignored"
+    );
+}
+
+fn failed_for_good(end: &AttemptEnd, job: &FailedJob) {
     let (class, message) = &job.reason;
-    let run = job.run.or(label.and_then(|label| label.run));
-    let step = job.step.as_deref();
-    let step = step.or(label.and_then(|label| label.step.as_deref()));
     let key = job.key.as_deref();
     if job.is_optional {
         tracing::info!(
             job.id = end.id,
-            job.kind = kind,
-            run.id = run,
-            step.key = step,
+            job.type = job.job_type,
             key,
             attempt = end.attempt,
             error.class = class,
             error.message = message,
-            "optional step failed"
+            "optional job failed; its owner continues"
         );
     } else {
         tracing::warn!(
             job.id = end.id,
-            job.kind = kind,
-            run.id = run,
-            step.key = step,
+            job.type = job.job_type,
             key,
             attempt = end.attempt,
             error.class = class,
@@ -67,22 +75,19 @@ fn failed(end: &AttemptEnd, job: &FailedJob) {
 }
 
 fn retried(end: &AttemptEnd) {
-    let label = end.label.as_deref();
     let class = match end.kind {
         EndKind::Lost => "WorkerDied",
         _ => end.error().map_or("", |(class, _)| class),
     };
-    // Whether the run is being cancelled is not known here.
-    let unless = if end.is_step() {
-        " unless its run is being cancelled"
+    // The engine does not know whether the owner is being cancelled.
+    let unless = if end.is_owned() {
+        " unless its owner is being cancelled"
     } else {
         ""
     };
     tracing::info!(
         job.id = end.id,
-        job.kind = label.map(|label| label.kind.as_str()),
-        run.id = label.and_then(|label| label.run),
-        step.key = label.and_then(|label| label.step.as_deref()),
+        job.type = job_type(end),
         attempt = end.attempt,
         error.class = class,
         error.message = end.error().map(|(_, message)| message),
@@ -91,10 +96,10 @@ fn retried(end: &AttemptEnd) {
     );
 }
 
-/// The number of jobs, runs or rows that one report names.
-const NAMED: usize = 5;
+/// The maximum number of jobs, owners or rows that one report names.
+const MAX_NAMED: usize = 5;
 
-/// Why the ends of a report could not be written.
+/// The reasons why the ends of a report could not be written.
 pub(super) const NO_ANSWER: &str = "the database did not answer in time";
 pub(super) const ROWS_HELD: &str = "other sessions hold their rows";
 
@@ -103,40 +108,35 @@ pub(super) fn given_up(ends: &[AttemptEnd], reason: &str) {
     if ends.is_empty() {
         return;
     }
-    let jobs: Vec<i64> = ends.iter().map(|end| end.id).take(NAMED).collect();
-    let run = |end: &AttemptEnd| end.label.as_ref().and_then(|label| label.run);
-    let mut runs: Vec<i64> = ends.iter().filter_map(run).collect();
-    runs.sort_unstable();
-    runs.dedup();
-    runs.truncate(NAMED);
+    let jobs: Vec<i64> = ends.iter().map(|end| end.id).take(MAX_NAMED).collect();
+    let owner = |end: &AttemptEnd| end.label.as_ref().and_then(|label| label.owner_id);
+    let mut owners: Vec<i64> = ends.iter().filter_map(owner).collect();
+    owners.sort_unstable();
+    owners.dedup();
+    owners.truncate(MAX_NAMED);
     tracing::error!(
         count = ends.len(),
         ?jobs,
-        ?runs,
+        ?owners,
         reason,
         "ends of attempts could not be written in time; their jobs are taken over when their leases expire"
     );
 }
 
-/// Logs the rows that other sessions have held for long: the first of them, a line each.
+/// Logs the rows that other sessions have held for long: one line for each of the first rows.
 pub(super) fn held(rows: &[LongHeld], hooks: &Hooks) {
-    for held in rows.iter().take(NAMED) {
-        let (mut run, mut batch, mut job) = (None, None, None);
-        match held.row {
-            HeldRow::Job(id) => job = Some(id),
-            HeldRow::Hook(at, id) if hooks.end.get(at).is_some_and(|hook| hook.takes_steps()) => {
-                run = Some(id);
-            }
-            HeldRow::Hook(_, id) => batch = Some(id),
-        }
+    for held in rows.iter().take(MAX_NAMED) {
+        let (span, job) = match held.row {
+            HeldRow::Job(id) => (tracing::Span::none(), Some(id)),
+            HeldRow::Hook(hook, row) => (hooks.row_span(hook, row), None),
+        };
+        let _entered = span.entered();
         tracing::warn!(
-            run.id = run,
-            batch.id = batch,
             job.id = job,
             ends = held.ends,
             held_ms = u64::try_from(held.time.as_millis()).unwrap_or(u64::MAX),
             held_rows = rows.len(),
-            "ends of attempts wait for a row that another session holds; other work goes on; find the session \
+            "ends of attempts wait for a row that another session holds; other work continues; find the session \
              in pg_stat_activity and end it"
         );
     }

@@ -54,9 +54,9 @@ impl Ticker {
                     let _ = self.config.id.set(worker);
                     return true;
                 }
-                Ok(Err(lack)) => {
+                Ok(Err(missing)) => {
                     connection.discard();
-                    lack
+                    missing
                 }
                 Err(error) => {
                     connection.failed(&error);
@@ -83,8 +83,8 @@ impl Ticker {
         connection: &mut EngineConnection,
     ) -> Result<Result<i64, Error>, sqlx::Error> {
         let connection = connection.get().await?;
-        if let Some(lack) = crate::migrate::lacking(connection).await? {
-            return Ok(Err(lack));
+        if let Some(missing) = crate::migrate::missing_migration(connection).await? {
+            return Ok(Err(missing));
         }
         let worker = fastrand::i64(1..MAX_WORKER_ID);
         self.write_row(connection, worker).await?;
@@ -106,7 +106,7 @@ impl Ticker {
             self.slots.to_json(),
             &self.config.registry.names(),
             &self.config.registry.versions(),
-            self.hooks.takes_steps(),
+            self.hooks.claims_owned_jobs(),
         )
         .execute(connection)
         .await?;
@@ -218,7 +218,7 @@ impl Ticker {
         Ok(())
     }
 
-    /// Completes [`CLOSE_TIMEOUT`] after the worker has begun to close: the database does not answer.
+    /// Completes [`CLOSE_TIMEOUT`] after the worker has begun to close, if the database does not answer.
     async fn closed_for_long(&self) {
         self.lifecycle.reached(Phase::Closing).await;
         tokio::time::sleep(CLOSE_TIMEOUT).await;
@@ -251,7 +251,7 @@ impl Ticker {
         let row = sqlx::query_file!(
             "src/sql/tick.sql",
             self.config.worker(),
-            self.hooks.takes_steps(),
+            self.hooks.claims_owned_jobs(),
             looked.due_from,
             looked.claimed_from,
             &asked,
@@ -267,7 +267,7 @@ impl Ticker {
         if !row.is_registered {
             tracing::warn!(
                 worker.id = self.config.worker(),
-                "the row of this worker was gone; it is registered again"
+                "worker row was missing; registering it again"
             );
             self.write_row(connection, self.config.worker()).await?;
         }
@@ -312,7 +312,11 @@ impl Ticker {
             .into_iter()
             .zip(row.lost_runs.unwrap_or_default())
             .zip(row.lost_steps.unwrap_or_default())
-            .map(|((kind, run), step)| JobLabel { kind, run, step });
+            .map(|((job_type, owner_id), owner_label)| JobLabel {
+                job_type,
+                owner_id,
+                owner_label,
+            });
         for (((((id, token), attempt), batch), queue), label) in lost.zip(labels) {
             if !takeovers.is_long_expired(token, heard) {
                 // Look again soon.

@@ -55,6 +55,8 @@ pub(super) struct Committed {
     pub(super) cut_short: Vec<usize>,
     /// Queue and due time of jobs that were claimed and given back, because their inputs had no room.
     given_back: Vec<(String, DateTime<Utc>)>,
+    /// The reason why inputs of jobs that are claimed by now could not be loaded. The claims must be given back.
+    pub(super) load_error: Option<sqlx::Error>,
     /// Where the claim looked, and what it learnt about the index.
     looked: Option<(Ranges, Vec<Found>, DateTime<Utc>)>,
 }
@@ -138,13 +140,14 @@ fn shares(hooks: &Hooks, ends: &[AttemptEnd]) -> Vec<Share> {
 }
 
 fn is_one_statement(parts: Parts<'_>, request: Request<'_>, shares: &[Share]) -> bool {
-    if request.statement_limit.is_some() || parts.hooks.probe.is_some() {
+    if request.statement_limit.is_some() || parts.hooks.has_probe() {
         return false;
     }
     let claims = request.reserved.iter().any(|reserved| reserved.claims);
     match shares {
         // A claim whose inputs are loaded half by half needs savepoints.
         [] => claims && !request.isolate_inputs,
+        [Share { hook: None, .. }] => !claims || !request.isolate_inputs,
         [share] => {
             let hook = share.hook.and_then(|at| parts.hooks.end.get(at));
             !claims && hook.is_none_or(|hook| hook.is_one_statement())
@@ -153,8 +156,8 @@ fn is_one_statement(parts: Parts<'_>, request: Request<'_>, shares: &[Share]) ->
     }
 }
 
-/// Runs a transaction of one statement: ends attempts, or claims jobs. The inputs of claimed jobs are loaded after
-/// the commit; if that fails, the caller gives the claims back.
+/// Runs a transaction of one statement: ends attempts, claims jobs, or does both. The inputs of claimed jobs are loaded
+/// after the commit; if that fails, the caller gives the claims back.
 async fn run_alone(
     parts: Parts<'_>,
     connection: &mut EngineConnection,
@@ -163,11 +166,19 @@ async fn run_alone(
 ) -> Result<Committed, Failure> {
     let mut done = Committed::default();
     let connection = connection.get().await?;
-    let written = if shares.is_empty() {
-        let claimed = claim::claim(parts, connection, request, &mut done).await;
-        claimed.map_err(Failure::Error)
-    } else {
-        end(parts, connection, request, shares, &mut done).await
+    let claims = request.reserved.iter().any(|reserved| reserved.claims);
+    let written = match shares {
+        [] => {
+            let claimed = claim::claim(parts, connection, request, &mut done).await;
+            claimed.map_err(Failure::Error)
+        }
+        [share @ Share { hook: None, .. }] if claims => {
+            let ends: Vec<&AttemptEnd> = request.ends.iter().collect();
+            let ended = claim::end_and_claim(parts, connection, request, &ends, &mut done).await;
+            let ended = ended.map(|ended| done.add(ended, share, parts.hooks, request.ends));
+            ended.map_err(Failure::Error)
+        }
+        _ => end(parts, connection, request, shares, &mut done).await,
     };
     match written {
         Ok(()) => {
@@ -251,10 +262,7 @@ async fn end(
         let hook = share.hook.and_then(|at| parts.hooks.end.get(at));
         let ended = match hook {
             Some(hook) => hook.end(&mut *connection, &ends, &offer, settings).await,
-            None => {
-                let (keep, unknown) = (settings.keep_succeeded, settings.unknown_ms);
-                end_jobs(&mut *connection, &ends, keep, unknown).await
-            }
+            None => end_jobs(&mut *connection, &ends, settings).await,
         };
         let ended = ended.map_err(|error| match (share.hook, sqlstate::held_rows(&error)) {
             (Some(hook), Some(rows)) => Failure::Held { hook, rows },
@@ -262,7 +270,7 @@ async fn end(
         })?;
         done.add(ended, share, parts.hooks, request.ends);
     }
-    seat(parts.slots, request.reserved, &mut done.claimed);
+    assign_slots(parts.slots, request.reserved, &mut done.claimed);
     Ok(())
 }
 
@@ -332,12 +340,12 @@ fn offer(parts: Parts<'_>, reserved: &[Reserved]) -> SlotOffer {
     SlotOffer {
         worker: parts.config.worker(),
         queues,
-        kinds: parts.config.kinds.clone(),
+        job_types: parts.config.job_types.clone(),
     }
 }
 
 /// Assigns handed-over jobs to the reserved slots of their queues.
-fn seat(slots: &Slots, reserved: &[Reserved], started: &mut [Claimed]) {
+fn assign_slots(slots: &Slots, reserved: &[Reserved], started: &mut [Claimed]) {
     let mut left: Vec<usize> = reserved.iter().map(Reserved::count).collect();
     for job in started {
         let pattern = slots.pattern_of(&job.queue);
@@ -345,7 +353,7 @@ fn seat(slots: &Slots, reserved: &[Reserved], started: &mut [Claimed]) {
             (0..reserved.len()).find(|at| left[*at] > 0 && Some(reserved[*at].queue) == pattern);
         if let Some(at) = free {
             left[at] -= 1;
-            job.line = i32::try_from(at + 1).unwrap_or(0);
+            job.reserved = Some(at);
         }
     }
 }

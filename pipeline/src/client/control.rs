@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::Notification;
+use jobs::extension::Notification;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::Instant;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use jobs::seams::{Claimed, HandOver, Input, OfRun};
+use jobs::extension::{Claimed, HandOver, Input, Owner};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{PgConnection, Postgres};
@@ -144,15 +144,15 @@ fn offer(hand_over: &mut HandOver, group: &Group<'_>, step: &mut StepRow<'_>) ->
     let id = step_id(step.run, node.no());
     let mut job = Claimed::handed_over(id, token, kind.to_owned(), options.queue.clone());
     job.priority = options.priority;
-    job.attempts = i16::try_from(options.attempts).unwrap_or(i16::MAX);
+    job.max_attempts = i16::try_from(options.max_attempts).unwrap_or(i16::MAX);
     job.lease_ms = i32::try_from(options.lease_ms).unwrap_or(i32::MAX);
     job.args = params.to_owned();
     job.options = options_json(group.graph, node);
     job.input = input(node);
-    job.of_run = Some(OfRun {
-        run: step.run,
-        round: 1,
-        step: node.key().to_owned(),
+    job.owner = Some(Owner {
+        id: step.run,
+        label: node.key().to_owned(),
+        generation: 1,
     });
     Some(job)
 }
@@ -161,6 +161,6 @@ fn offer(hand_over: &mut HandOver, group: &Group<'_>, step: &mut StepRow<'_>) ->
 fn input(node: Node<'_>) -> Input {
     let shape = node.step().input.as_ref();
     shape.map_or(Input::None, |shape| {
-        Input::Given(shaped(shape, &mut std::iter::empty()))
+        Input::Value(shaped(shape, &mut std::iter::empty()))
     })
 }

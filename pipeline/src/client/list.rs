@@ -141,7 +141,7 @@ impl FromStr for Cursor {
             })
         });
         parts.ok_or_else(|| BadCursor {
-            text: jobs::limits::shortened(text),
+            text: jobs::extension::limits::shortened(text),
         })
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use jobs::seams::{AfterCommit, AttemptEnd};
+use jobs::extension::{AfterCommit, AttemptEnd};
 use parking_lot::Mutex;
 
 use super::output::{OutputRow, Returned, read};
@@ -83,7 +83,10 @@ pub(crate) fn ended(runs: Vec<EndedRunRow>, ends: &[&AttemptEnd]) -> Option<Afte
 /// Returns the outputs of the steps of these runs that succeeded, by the run and the number of the step.
 fn outputs(ends: &[&AttemptEnd], runs: &HashSet<i64>) -> HashMap<i64, HashMap<i32, String>> {
     let mut outputs: HashMap<i64, HashMap<i32, String>> = HashMap::new();
-    for end in ends.iter().filter(|end| end.is_success() && !end.halts()) {
+    for end in ends
+        .iter()
+        .filter(|end| end.is_success() && !end.ends_owner())
+    {
         let (run, no) = (run_of(end.job()), i32::try_from(no_of(end.job())));
         if let (true, Ok(no), Some(output)) = (runs.contains(&run), no, end.output()) {
             let steps = outputs.entry(run).or_default();

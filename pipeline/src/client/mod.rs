@@ -80,20 +80,22 @@ impl Client {
     ///
     /// When the database cannot be reached.
     pub async fn connect(url: &str) -> Result<Self> {
-        Ok(Self::new(PgPool::connect(url).await?))
+        Ok(Self::new(jobs::pool_options().connect(url).await?))
     }
 
     /// Sets how many bytes go into one statement and one call, so that a test need not send as many as the
     /// default allows.
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     #[must_use]
-    pub fn with_bytes(mut self, bytes: jobs::limits::Bytes) -> Self {
+    pub fn with_bytes(mut self, bytes: jobs::extension::limits::Bytes) -> Self {
         self.jobs = self.jobs.with_bytes(bytes);
         self
     }
 
     /// Sets how long a call waits for a row that another transaction holds, so that a test need not wait for
     /// as long as the default.
+    #[cfg(feature = "testing")]
     #[doc(hidden)]
     #[must_use]
     pub fn with_lock_timeout(mut self, limit: std::time::Duration) -> Self {

@@ -1,13 +1,13 @@
 //! A run to be: what is started, and what is different about it.
 
-use jobs::limits;
+use jobs::extension::limits;
 use sha2::{Digest as _, Sha256};
 
 use super::canonical;
 use crate::coordinator::kind_name;
 use crate::declare::{Named, Pipeline, PipelineOutput};
 use crate::graph::spec::StepKind;
-use crate::graph::{TAG, TAGS};
+use crate::graph::{MAX_TAG_CHARS, MAX_TAGS};
 use crate::{Error, Invalid, Result};
 
 /// The longest actor, in bytes.
@@ -160,17 +160,17 @@ impl<O> NewRun<O> {
         if let Some(actor) = &self.actor {
             word("actor", actor, actor.len(), ACTOR, "bytes")?;
         }
-        if self.tags.len() > TAGS {
+        if self.tags.len() > MAX_TAGS {
             return Err(Error::TooManyTags {
                 pipeline: name(),
                 count: self.tags.len(),
-                limit: TAGS,
+                limit: MAX_TAGS,
             });
         }
         // As many characters as the tag of a pipeline may have, which is a tag of its runs.
         self.tags
             .iter()
-            .try_for_each(|tag| word("tag", tag, tag.chars().count(), TAG, "characters"))
+            .try_for_each(|tag| word("tag", tag, tag.chars().count(), MAX_TAG_CHARS, "characters"))
     }
 
     /// How many bytes of a statement it takes, about.

@@ -1,6 +1,6 @@
 //! What a run returned, and what its steps did.
 
-use jobs::seams::Given;
+use jobs::extension::{InputValue, redact};
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use sqlx::PgExecutor;
@@ -169,7 +169,7 @@ fn no_output(run: i64, step: String, status: StepStatus) -> Error {
 struct Outputs {
     run: i64,
     steps: Vec<String>,
-    values: Vec<Given>,
+    values: Vec<InputValue>,
 }
 
 impl Outputs {
@@ -183,14 +183,15 @@ impl Outputs {
 
     fn push(&mut self, step: String, output: Option<String>) {
         self.steps.push(step);
-        self.values.push(output.map_or(Given::Absent, Given::Value));
+        self.values
+            .push(output.map_or(InputValue::Absent, InputValue::Value));
     }
 
     /// Decodes them, as they lie in this shape.
     fn decode<T: DeserializeOwned>(mut self, shape: Option<&Shape>) -> Result<T> {
         let mut values = std::mem::take(&mut self.values).into_iter();
         let given = match shape {
-            None => Given::Value("null".to_owned()),
+            None => InputValue::Value("null".to_owned()),
             Some(shape) => shaped(shape, &mut values),
         };
         given.decode().map_err(|error| self.blame(shape, &error))
@@ -202,7 +203,7 @@ impl Outputs {
         shape: Option<&Shape>,
         error: &serde_path_to_error::Error<serde_json::Error>,
     ) -> Error {
-        let path = jobs::hidden::place(error);
+        let path = redact::path(error);
         let culprit = shape.and_then(|shape| find(shape, error.path().iter()));
         let (step, path) = match culprit.and_then(|(at, way)| Some((self.steps.get(at)?, way))) {
             Some((step, way)) => {
@@ -217,7 +218,7 @@ impl Outputs {
             run: self.run,
             step,
             path,
-            reason: jobs::hidden::reason(error.inner()),
+            reason: redact::reason(error.inner()),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use jobs::limits;
-use jobs::seams::Wanted;
+use jobs::extension::Wanted;
+use jobs::extension::limits;
 use sha2::{Digest as _, Sha256};
 
 use super::new_run::{NewRun, step_size};

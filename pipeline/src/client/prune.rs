@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobs::limits;
+use jobs::extension::limits;
 
 use super::Client;
 use crate::Result;

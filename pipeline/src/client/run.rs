@@ -97,7 +97,7 @@ impl<O> Run<O> {
         Error::NoStep {
             run: self.id,
             pipeline: found.pipeline,
-            step: jobs::limits::shortened(step),
+            step: jobs::extension::limits::shortened(step),
             known,
         }
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use jobs::seams::Part;
-use jobs::sqlstate::ErrorClass;
+use jobs::extension::Savepoint;
+use jobs::extension::sqlstate::ErrorClass;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgPool, Postgres};
@@ -75,9 +75,9 @@ async fn try_on(
     }
     store_graphs(client, &mut connection, plan).await?;
     let Some(group) = plan.only_statement() else {
-        let mut part = Part::transaction(&mut connection).await?;
-        let found = insert(client, part.connection(), plan, ids).await;
-        return finish(part, found).await;
+        let mut savepoint = Savepoint::transaction(&mut connection).await?;
+        let found = insert(client, savepoint.connection(), plan, ids).await;
+        return finish(savepoint, found).await;
     };
     if lost.is_empty() {
         let answer;
@@ -136,9 +136,9 @@ pub(super) async fn on_connection(
         if let (Some(group), false) = (plan.only_statement(), plan.has_keys) {
             return insert_alone(client, connection, plan, group, &mut ids).await;
         }
-        let mut part = Part::begin(connection).await?;
-        let found = insert(client, part.connection(), plan, &mut ids).await;
-        finish(part, found).await
+        let mut savepoint = Savepoint::begin(connection).await?;
+        let found = insert(client, savepoint.connection(), plan, &mut ids).await;
+        finish(savepoint, found).await
     };
     let outcome = outcome.await;
     if let Err(Error::Database(error)) = &outcome {
@@ -148,13 +148,13 @@ pub(super) async fn on_connection(
 }
 
 /// Keeps a start, or rolls it back if it failed or if a key belongs to a run with other params.
-async fn finish(part: Part<'_>, found: Result<Found>) -> Result<Found> {
+async fn finish(savepoint: Savepoint<'_>, found: Result<Found>) -> Result<Found> {
     match found {
         Ok(found) if found.iter().any(|(_, found)| *found == Some(false)) => {
-            part.undo().await?;
+            savepoint.rollback().await?;
             Ok(found)
         }
-        found => part.finish(found).await,
+        found => savepoint.finish(found).await,
     }
 }
 

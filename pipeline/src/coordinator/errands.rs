@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Effects, MaintenanceTask, Notification};
-use jobs::sqlstate::ErrorClass;
+use jobs::extension::sqlstate::ErrorClass;
+use jobs::extension::{Effects, MaintenanceTask, Notification};
 use sqlx::{PgConnection, PgPool};
 use tokio::time::Instant;
 

@@ -1,6 +1,6 @@
 //! The input of a step, assembled from the outputs and failures of its upstream steps.
 
-use jobs::seams::{Claimed, Given, Input, OfRun};
+use jobs::extension::{Claimed, Input, InputValue, Owner, redact};
 
 use crate::declare::Failure;
 use crate::graph::spec::Shape;
@@ -60,13 +60,13 @@ impl Row {
     pub(super) fn fill(mut self, job: &mut Claimed, limits: InputLimits) {
         job.args = self.params.take().unwrap_or_else(|| "null".to_owned());
         job.options = self.options.take();
-        job.of_run = self.key.take().map(|step| OfRun {
-            run: super::run_of(job.id),
-            round: self
+        job.owner = self.key.take().map(|label| Owner {
+            id: super::run_of(job.id),
+            label,
+            generation: self
                 .round
                 .and_then(|round| u32::try_from(round).ok())
                 .unwrap_or(1),
-            step,
         });
         job.input = self.input(limits);
     }
@@ -98,21 +98,21 @@ impl Row {
                     format!(
                         "the stored shape of the step's input cannot be decoded: {}; a newer version \
                          may have stored it: run that version here",
-                        jobs::hidden::reason(&error)
+                        redact::reason(&error)
                     ),
                 );
             }
         };
         let mut elements = self.elements().into_iter();
         match shape {
-            Some(shape) => Input::Given(shaped(&shape, &mut elements)),
+            Some(shape) => Input::Value(shaped(&shape, &mut elements)),
             None if elements.len() == 0 => Input::None,
-            None if elements.len() == 1 => elements.next().map_or(Input::None, Input::Given),
-            None => Input::Given(Given::Many(elements.collect())),
+            None if elements.len() == 1 => elements.next().map_or(Input::None, Input::Value),
+            None => Input::Value(InputValue::Many(elements.collect())),
         }
     }
 
-    fn elements(self) -> Vec<Given> {
+    fn elements(self) -> Vec<InputValue> {
         let count = self.takes.as_ref().map_or(0, Vec::len);
         let column = |column: Option<Vec<Option<String>>>| {
             let mut column = column.unwrap_or_default();
@@ -142,32 +142,34 @@ impl Row {
     }
 }
 
-fn element(takes: &str, output: Option<String>, failure: Option<Failure>) -> Given {
+fn element(takes: &str, output: Option<String>, failure: Option<Failure>) -> InputValue {
     let json = |failure: &Failure| serde_json::to_string(failure).unwrap_or_default();
     match (takes, failure, output) {
-        ("outcome", Some(failure), _) => Given::Value(format!(r#"{{"Err":{}}}"#, json(&failure))),
-        ("outcome", None, Some(output)) => Given::Value(format!(r#"{{"Ok":{output}}}"#)),
-        ("failure", Some(failure), _) => Given::Value(json(&failure)),
-        ("failure", None, _) => Given::Absent,
-        ("maybe", _, Some(output)) => Given::Present(output),
-        (_, _, Some(output)) => Given::Value(output),
-        (_, _, None) => Given::Absent,
+        ("outcome", Some(failure), _) => {
+            InputValue::Value(format!(r#"{{"Err":{}}}"#, json(&failure)))
+        }
+        ("outcome", None, Some(output)) => InputValue::Value(format!(r#"{{"Ok":{output}}}"#)),
+        ("failure", Some(failure), _) => InputValue::Value(json(&failure)),
+        ("failure", None, _) => InputValue::Absent,
+        ("maybe", _, Some(output)) => InputValue::Present(output),
+        (_, _, Some(output)) => InputValue::Value(output),
+        (_, _, None) => InputValue::Absent,
     }
 }
 
 /// Arranges the elements in the shape that the step's input type expects.
-pub(crate) fn shaped(shape: &Shape, elements: &mut impl Iterator<Item = Given>) -> Given {
+pub(crate) fn shaped(shape: &Shape, elements: &mut impl Iterator<Item = InputValue>) -> InputValue {
     match shape {
-        Shape::One => elements.next().unwrap_or(Given::Absent),
+        Shape::One => elements.next().unwrap_or(InputValue::Absent),
         Shape::Maybe => match elements.next() {
-            Some(Given::Value(json)) => Given::Present(json),
-            other => other.unwrap_or(Given::Absent),
+            Some(InputValue::Value(json)) => InputValue::Present(json),
+            other => other.unwrap_or(InputValue::Absent),
         },
-        Shape::List(count) => Given::Many(elements.take(*count as usize).collect()),
+        Shape::List(count) => InputValue::Many(elements.take(*count as usize).collect()),
         // serde represents `()` as null.
-        Shape::Tuple(shapes) if shapes.is_empty() => Given::Value("null".to_owned()),
+        Shape::Tuple(shapes) if shapes.is_empty() => InputValue::Value("null".to_owned()),
         Shape::Tuple(shapes) => {
-            Given::Many(shapes.iter().map(|shape| shaped(shape, elements)).collect())
+            InputValue::Many(shapes.iter().map(|shape| shaped(shape, elements)).collect())
         }
     }
 }

@@ -14,7 +14,7 @@ mod store;
 use std::collections::{HashMap, HashSet};
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{
+use jobs::extension::{
     AfterCommit, AttemptEnd, ClaimHook, Claimed, EndHook, EndRow, EndSettings, Ended, FailedRow,
     Notification, SlotOffer, positions,
 };
@@ -79,11 +79,15 @@ pub(crate) struct Coordinator {
 
 impl EndHook for Coordinator {
     fn row(&self, end: &AttemptEnd) -> Option<i64> {
-        end.is_step().then(|| run_of(end.job()))
+        end.is_owned().then(|| run_of(end.job()))
     }
 
-    fn takes_steps(&self) -> bool {
+    fn ends_owned_jobs(&self) -> bool {
         true
+    }
+
+    fn span(&self, row: i64, label: Option<&str>) -> tracing::Span {
+        tracing::error_span!("run", run.id = row, step.key = label)
     }
 
     fn is_one_statement(&self) -> bool {
@@ -127,7 +131,7 @@ impl EndHook for Coordinator {
                 &rows as _,
                 offer.worker,
                 &offers as _,
-                &offer.kinds,
+                &offer.job_types,
                 settings.unknown_ms,
                 self.limits.step,
                 self.limits.together,
@@ -206,7 +210,7 @@ impl ClaimHook for Coordinator {
         Box::pin(async move {
             let ids: Vec<i64> = claimed
                 .iter()
-                .filter(|job| job.is_step())
+                .filter(|job| job.is_owned())
                 .map(|job| job.id)
                 .collect();
             if ids.is_empty() {
@@ -235,7 +239,7 @@ impl ClaimHook for Coordinator {
                         return false;
                     }
                     Some(given) => given.fill(job, self.limits),
-                    None if job.is_step() => input::lost(job),
+                    None if job.is_owned() => input::lost(job),
                     None => {}
                 }
                 true

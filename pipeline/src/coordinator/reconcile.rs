@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Effects, MaintenanceTask};
+use jobs::extension::{Effects, MaintenanceTask};
 use sqlx::PgConnection;
 
 /// The default interval between two passes.

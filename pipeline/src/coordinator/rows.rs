@@ -1,6 +1,6 @@
 //! Rows of the database's own types, as `pipeline.advance_v1` takes and returns them.
 
-use jobs::seams::{AttemptEnd, Claimed, SlotOffer};
+use jobs::extension::{AttemptEnd, Claimed, SlotOffer};
 use sqlx::postgres::{PgHasArrayType, PgTypeInfo};
 
 use super::input::{InputLimits, Row};
@@ -27,7 +27,7 @@ impl PgHasArrayType for OfferRow<'_> {
 
 impl<'a> OfferRow<'a> {
     pub(super) fn of(offer: &'a SlotOffer) -> Vec<Self> {
-        let row = |slots: &'a jobs::seams::OfferedSlots| Self {
+        let row = |slots: &'a jobs::extension::OfferedSlots| Self {
             pattern: &slots.pattern,
             free: slots.free,
             min_priority: slots.min_priority,
@@ -98,7 +98,7 @@ impl StartedRow {
     pub(super) fn into_claimed(self, ends: &[&AttemptEnd], limits: InputLimits) -> Claimed {
         let mut job = Claimed::handed_over(self.id, self.token, self.kind, self.queue);
         job.priority = self.priority;
-        job.attempts = self.attempts;
+        job.max_attempts = self.attempts;
         job.lease_ms = self.lease_ms;
         let takes = self.takes.unwrap_or_default().into_iter().flatten();
         let mut row = Row {
@@ -126,7 +126,9 @@ impl StartedRow {
             let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
             row.size = i64::try_from(length(&row.params) + length(&output)).ok();
             row.outputs = Some(vec![output]);
-            row.round = end.round().and_then(|round| i32::try_from(round).ok());
+            row.round = end
+                .owner_generation()
+                .and_then(|round| i32::try_from(round).ok());
         }
         row.fill(&mut job, limits);
         job

@@ -1,61 +1,61 @@
-//! What stands before a step that is about to be declared.
+//! Upstream steps of a step that is about to be declared.
 
+use std::borrow::Borrow;
 use std::marker::PhantomData;
 
 use jobs::Perform;
 
 use super::branch::{Arms, Branch};
+use super::builder::{PipelineBuilder, Upstream};
 use super::callback::FailureInput;
-use super::feeds::{Feeds, NoInput, edge, given};
-use super::handle::{Handle, Ignored, Maybe, Step};
-use super::plan::{Before, Plan};
-use crate::graph::spec::{Edge, Takes};
+use super::feeds::{Feeds, Link, NoInput, given, link};
+use super::handle::{Handle, OptionalStep, Step};
+use crate::graph::spec::Takes;
 
-/// One handle, a tuple of them, or a slice: what a step can come after.
+/// Steps that another step can run after: one handle, a tuple of up to 12, or a slice, by value or by reference.
+#[diagnostic::on_unimplemented(
+    message = "a step cannot run after `{Self}`",
+    label = "not the handle of a step, nor a tuple or a slice of handles",
+    note = "give what `p.step(..)`, `.then(..)` or `.branch(..)` returned: `p.after(&a)`, `p.after((&a, &b))`, \
+            `p.after(&all)`"
+)]
 pub trait Upstreams {
     #[doc(hidden)]
-    fn order(&self, plan: &Plan) -> Vec<Edge>;
+    fn order(&self, builder: &PipelineBuilder) -> Vec<Link>;
 }
 
-macro_rules! one {
-    ($($name:ident)*) => {
-        $(impl<T> Upstreams for &$name<T> {
-            fn order(&self, plan: &Plan) -> Vec<Edge> {
-                vec![edge(*self, Takes::Order, plan, "(next)")]
+impl<H: Handle> Upstreams for H {
+    fn order(&self, builder: &PipelineBuilder) -> Vec<Link> {
+        vec![link(self, Takes::Order, builder)]
+    }
+}
+
+macro_rules! lists {
+    ($([$($generics:tt)*] $list:ty;)*) => {
+        $(impl<$($generics)*> Upstreams for $list {
+            fn order(&self, builder: &PipelineBuilder) -> Vec<Link> {
+                let of = |one| link(one, Takes::Order, builder);
+                self.iter().map(of).collect()
             }
         })*
     };
 }
 
-one!(Step Maybe Ignored);
-
-impl<H: Handle> Upstreams for &[H] {
-    fn order(&self, plan: &Plan) -> Vec<Edge> {
-        self.iter()
-            .map(|one| edge(one, Takes::Order, plan, "(next)"))
-            .collect()
-    }
-}
-
-impl<H: Handle> Upstreams for &Vec<H> {
-    fn order(&self, plan: &Plan) -> Vec<Edge> {
-        self.as_slice().order(plan)
-    }
-}
-
-impl<H: Handle, const N: usize> Upstreams for &[H; N] {
-    fn order(&self, plan: &Plan) -> Vec<Edge> {
-        self.as_slice().order(plan)
-    }
+lists! {
+    [H: Handle] &[H];
+    [H: Handle] Vec<H>;
+    [H: Handle] &Vec<H>;
+    [H: Handle, const LEN: usize] [H; LEN];
+    [H: Handle, const LEN: usize] &[H; LEN];
 }
 
 macro_rules! tuples {
     ($($upstream:ident $at:tt),*) => {
         impl<$($upstream: Upstreams),*> Upstreams for ($($upstream,)*) {
-            fn order(&self, plan: &Plan) -> Vec<Edge> {
-                let mut edges = Vec::new();
-                $(edges.extend(self.$at.order(plan));)*
-                edges
+            fn order(&self, builder: &PipelineBuilder) -> Vec<Link> {
+                let mut links = Vec::new();
+                $(links.extend(self.$at.order(builder));)*
+                links
             }
         }
     };
@@ -74,145 +74,148 @@ tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
 
-/// Upstreams whose outputs the next step takes.
+/// Upstream steps whose values the next step takes: see [`PipelineBuilder::after`].
 #[derive(Debug)]
-#[must_use = "say which step comes after: `.step(..)`"]
+#[must_use = "declare the step that runs after these: `.step(..)` or `.branch(..)`"]
 pub struct After<U> {
-    plan: Plan,
+    builder: PipelineBuilder,
     upstreams: U,
-    order: Vec<Edge>,
+    order: Vec<Link>,
 }
 
 impl<U: Upstreams> After<U> {
-    pub(crate) fn new(plan: Plan, upstreams: U) -> Self {
+    pub(crate) fn new(builder: PipelineBuilder, upstreams: U) -> Self {
         Self {
-            plan,
+            builder,
             upstreams,
             order: Vec::new(),
         }
     }
 
-    /// And after these, without taking anything from them.
+    /// Adds steps that the next step runs after without taking their values.
     pub fn following<O: Upstreams>(mut self, upstreams: O) -> Self {
-        self.order.extend(upstreams.order(&self.plan));
+        self.order.extend(upstreams.order(&self.builder));
         self
     }
 
-    /// The step that comes after them and takes what they give.
+    /// Declares the step that runs after the upstream steps and takes their values.
     pub fn step<J>(self, key: &str, job: J) -> Step<J::Output>
     where
         J: Perform,
         U: Feeds<J::Input>,
     {
-        let before = self.before::<J>(key);
-        self.plan.add(key, &job, before)
+        let upstream = self.upstream::<J>();
+        self.builder.add(key, &job, upstream)
     }
 
-    /// The step that comes after them, takes what they give, and chooses one of the arms by what it
-    /// returns.
+    /// Declares a branch whose deciding job runs after the upstream steps and takes their values.
     pub fn branch<J, A>(self, key: &str, job: J, arms: A) -> A::Output
     where
         J: Perform<Output: Branch>,
         A: Arms<Of = J::Output>,
         U: Feeds<J::Input>,
     {
-        let before = self.before::<J>(key);
-        super::branch::declare(&self.plan, key, &job, before, arms)
+        let upstream = self.upstream::<J>();
+        super::branch::declare(&self.builder, key, &job, upstream, arms)
     }
 
-    fn before<J: Perform>(&self, key: &str) -> Before
+    fn upstream<J: Perform>(&self) -> Upstream
     where
         U: Feeds<J::Input>,
     {
-        let mut before = given(&self.upstreams, &self.plan, key);
-        before.edges.extend(self.order.iter().cloned());
-        before
+        let mut upstream = given(&self.upstreams, &self.builder);
+        upstream.links.extend(self.order.iter().cloned());
+        upstream
     }
 }
 
-/// Upstreams that the next step only comes after.
+/// Upstream steps that the next step runs after without taking their values: see [`PipelineBuilder::following`].
 #[derive(Debug)]
-#[must_use = "say which step comes after: `.step(..)` or `.branch(..)`"]
+#[must_use = "declare the step that runs after these: `.step(..)` or `.branch(..)`"]
 pub struct Following {
-    plan: Plan,
-    edges: Vec<Edge>,
+    builder: PipelineBuilder,
+    links: Vec<Link>,
 }
 
 impl Following {
-    pub(crate) fn new(plan: Plan, upstreams: &impl Upstreams) -> Self {
-        let edges = upstreams.order(&plan);
-        Self { plan, edges }
+    pub(crate) fn new(builder: PipelineBuilder, upstreams: &impl Upstreams) -> Self {
+        let links = upstreams.order(&builder);
+        Self { builder, links }
     }
 
-    /// The step that comes after them.
+    /// Declares the step that runs after the upstream steps.
     pub fn step<J>(self, key: &str, job: J) -> Step<J::Output>
     where
         J: Perform<Input: NoInput>,
     {
-        self.plan.add(key, &job, Before::all(self.edges))
+        self.builder.add(key, &job, Upstream::all(self.links))
     }
 
-    /// The step that comes after them and chooses one of the arms by what it returns.
+    /// Declares a branch whose deciding job runs after the upstream steps.
     pub fn branch<J, A>(self, key: &str, job: J, arms: A) -> A::Output
     where
         J: Perform<Input: NoInput, Output: Branch>,
         A: Arms<Of = J::Output>,
     {
-        super::branch::declare(&self.plan, key, &job, Before::all(self.edges), arms)
+        super::branch::declare(&self.builder, key, &job, Upstream::all(self.links), arms)
     }
 }
 
-/// A step whose failure the next one waits for.
+/// A step whose failure the next step waits for: see [`PipelineBuilder::after_failure`].
 #[derive(Debug)]
-#[must_use = "say which step comes after: `.step(..)`"]
+#[must_use = "declare the step that runs after the failure: `.step(..)`"]
 pub struct AfterFailure {
-    plan: Plan,
-    edge: Edge,
+    builder: PipelineBuilder,
+    link: Link,
 }
 
 impl AfterFailure {
-    pub(crate) fn new(plan: Plan, of: &impl Handle) -> Self {
-        let edge = edge(of, Takes::Failure, &plan, "(next)");
-        Self { plan, edge }
+    pub(crate) fn new(builder: PipelineBuilder, of: &impl Handle) -> Self {
+        let link = link(of, Takes::Failure, &builder);
+        Self { builder, link }
     }
 
-    /// The step that runs if it fails. It may take the failure, or nothing.
-    pub fn step<J>(self, key: &str, job: J) -> Maybe<J::Output>
+    /// Declares the step that runs if the upstream step fails. Its job takes the [`Failure`](super::Failure) or
+    /// nothing.
+    pub fn step<J>(self, key: &str, job: J) -> OptionalStep<J::Output>
     where
         J: Perform<Input: FailureInput>,
     {
-        let step = self.plan.add(key, &job, Before::all(vec![self.edge]));
-        Maybe::at(step.plan().clone(), Handle::at(&step))
+        let upstream = Upstream::all(vec![self.link]);
+        self.builder.add(key, &job, upstream).may_be_absent()
     }
 }
 
-/// Steps of which the first to succeed gives the next one its input.
+/// Steps of which the first to succeed gives the next step its input: see [`PipelineBuilder::after_any`].
 #[derive(Debug)]
-#[must_use = "say which step comes after: `.step(..)`"]
+#[must_use = "declare the step that runs after the first of these: `.step(..)`"]
 pub struct AfterAny<T> {
-    plan: Plan,
-    edges: Vec<Edge>,
+    builder: PipelineBuilder,
+    links: Vec<Link>,
     gives: PhantomData<fn() -> T>,
 }
 
 impl<T: 'static> AfterAny<T> {
-    pub(crate) fn new<'a>(plan: Plan, of: impl IntoIterator<Item = &'a Step<T>>) -> Self {
-        let edges = of
+    pub(crate) fn new(
+        builder: PipelineBuilder,
+        of: impl IntoIterator<Item: Borrow<Step<T>>>,
+    ) -> Self {
+        let links = of
             .into_iter()
-            .map(|one| edge(one, Takes::Value, &plan, "(next)"))
+            .map(|one| link(one.borrow(), Takes::Value, &builder))
             .collect();
         Self {
-            plan,
-            edges,
+            builder,
+            links,
             gives: PhantomData,
         }
     }
 
-    /// The step that runs once one of them has succeeded.
+    /// Declares the step that runs once one of the upstream steps has succeeded, and takes its value.
     pub fn step<J>(self, key: &str, job: J) -> Step<J::Output>
     where
         J: Perform<Input = T>,
     {
-        self.plan.add(key, &job, Before::any(self.edges))
+        self.builder.add(key, &job, Upstream::any(self.links))
     }
 }

@@ -1,15 +1,15 @@
-//! Branches: a job chooses one of several arms.
+//! Branches: a job decides which of several arms runs.
 
 use jobs::Perform;
 
-use super::handle::{Handle, Maybe, Step};
-use super::plan::{Before, Plan, order};
+use super::builder::{PipelineBuilder, Upstream, order};
+use super::handle::{Handle, OptionalStep, Step};
 use crate::graph::merge_key;
-use crate::graph::spec::{ArmRef, Edge, StepKind, Takes};
+use crate::graph::spec::{ArmRef, Edge, StepKind, StepSpec, Takes};
 
-/// What a deciding job returns: one variant for each arm. Derive it on an enum.
+/// The decision of a branch: an enum with one variant for each arm.
 ///
-/// `#[derive(Branch)] enum Format { Hd, Sd }` also makes `FormatArms { hd, sd }`, which takes a closure
+/// `#[derive(Branch)] enum Format { Hd, Sd }` also makes the struct `FormatArms { hd, sd }`, which takes a closure
 /// for each variant: an arm that is missing does not compile.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not choose an arm: a deciding job returns an enum with `#[derive(Branch)]`",
@@ -26,76 +26,72 @@ pub trait Branch {
     label = "use the `..Arms` struct that `#[derive(Branch)]` made for what the job returns"
 )]
 pub trait Arms {
-    /// What chooses between them.
+    /// The decision that chooses between the arms.
     type Of: Branch;
-    /// What leaves the branch: a [`Step<T>`] if every arm returns one, a [`Maybe<T>`] if only some
-    /// do, a `Step<()>` if none does.
+    /// The handle of the branch: a [`Step<T>`] if every arm returns one, an [`OptionalStep<T>`] if only some do, a
+    /// `Step<()>` if none does.
     type Output;
 
     #[doc(hidden)]
-    fn declare(self, scope: &mut Scope<'_>) -> Self::Output;
+    fn declare(self, branch: &mut BranchBuilder<'_>) -> Self::Output;
 }
 
 /// A branch whose arms are being declared.
 #[derive(Debug)]
-pub struct Scope<'a> {
-    plan: &'a Plan,
-    branch: &'a str,
+pub struct BranchBuilder<'a> {
+    builder: &'a PipelineBuilder,
+    key: &'a str,
+    /// The number of the deciding step. The steps of the arms have higher ones.
+    deciding: usize,
+    /// For each arm that returns a step, its name and the key of the step.
     values: Vec<(String, String)>,
-    /// The first step of the first arm.
-    first: usize,
 }
 
-impl Scope<'_> {
+impl BranchBuilder<'_> {
     /// Declares one arm.
     pub fn arm<R: ArmResult>(&mut self, name: &str, declare: impl FnOnce() -> R) -> R {
-        self.plan.enter(ArmRef {
-            branch: self.branch.to_owned(),
+        self.builder.enter(ArmRef {
+            branch: self.key.to_owned(),
             arm: name.to_owned(),
         });
         let result = declare();
-        self.plan.leave();
+        self.builder.leave();
         if let Some(key) = result.key() {
             self.values.push((name.to_owned(), key));
         }
         result
     }
 
-    /// Where the arms come together.
+    /// Declares the node where the arms meet, and returns the handle of the branch.
     pub fn merge<T: 'static>(&mut self) -> Step<T> {
-        let state = self.plan.0.lock();
-        let of_arms = |step: &&crate::graph::spec::StepSpec| {
-            step.arm
-                .as_ref()
-                .is_some_and(|arm| arm.branch == self.branch)
+        let is_in_arm = |step: &&StepSpec| {
+            let arm = step.arm.as_ref();
+            arm.is_some_and(|arm| arm.branch == self.key)
         };
-        let mut edges = vec![order(self.branch)];
-        edges.extend(
-            state.spec.steps[self.first..]
-                .iter()
-                .filter(of_arms)
-                .map(|step| {
-                    let takes = if self.values.iter().any(|(_, key)| *key == step.key) {
-                        Takes::Maybe
-                    } else {
-                        Takes::Order
-                    };
-                    Edge {
-                        step: step.key.clone(),
-                        takes,
-                    }
-                }),
-        );
+        let edge = |step: &StepSpec| Edge {
+            step: step.key.clone(),
+            takes: match self.values.iter().any(|(_, key)| *key == step.key) {
+                true => Takes::Maybe,
+                false => Takes::Order,
+            },
+        };
+        let state = self.builder.0.lock();
+        let steps = state.spec.steps[self.deciding + 1..].iter();
+        let edges = std::iter::once(order(self.key))
+            .chain(steps.filter(is_in_arm).map(edge))
+            .collect();
         drop(state);
         let kind = StepKind::Merge {
-            branch: self.branch.to_owned(),
+            branch: self.key.to_owned(),
             values: std::mem::take(&mut self.values),
         };
-        self.plan.add_resolved(merge_key(self.branch), kind, edges)
+        self.builder
+            .add_resolved(merge_key(self.key), kind, edges)
+            .decided_by(self.deciding)
     }
 }
 
-/// What an arm returns: a handle, or nothing.
+/// What an arm returns: the handle of a step, or nothing.
 #[diagnostic::on_unimplemented(
     message = "an arm returns a step or nothing, and this one returns `{Self}`",
     label = "return the handle of a step, or end the closure with `;`"
@@ -107,13 +103,13 @@ pub trait ArmResult {
 
 impl<T> ArmResult for Step<T> {
     fn key(&self) -> Option<String> {
-        Some(Handle::key(self))
+        Some(self.builder().key(self.value_node()))
     }
 }
 
-impl<T> ArmResult for Maybe<T> {
+impl<T> ArmResult for OptionalStep<T> {
     fn key(&self) -> Option<String> {
-        Some(Handle::key(self))
+        Some(self.builder().key(self.value_node()))
     }
 }
 
@@ -126,40 +122,40 @@ impl ArmResult for () {
 /// What two arms together return.
 #[diagnostic::on_unimplemented(
     message = "the arms of a branch return different types: `{Self}` and `{Other}`",
-    label = "all arms that return a step must return the same type"
+    label = "all arms that return a step must return the same type",
+    note = "end an arm with `;` if its step is not to be the value of the branch"
 )]
 pub trait Joins<Other> {
-    /// Of both.
+    /// The type that both arms have in common.
     type Output: Merged;
 }
 
-/// What leaves a branch.
+/// What all arms of a branch together return.
 pub trait Merged {
-    /// The handle that leaves it.
+    /// The handle of the branch.
     type Handle;
     #[doc(hidden)]
-    fn merge(scope: &mut Scope<'_>) -> Self::Handle;
+    fn merge(branch: &mut BranchBuilder<'_>) -> Self::Handle;
 }
 
 impl<T: 'static> Merged for Step<T> {
     type Handle = Self;
-    fn merge(scope: &mut Scope<'_>) -> Self {
-        scope.merge()
+    fn merge(branch: &mut BranchBuilder<'_>) -> Self {
+        branch.merge()
     }
 }
 
-impl<T: 'static> Merged for Maybe<T> {
+impl<T: 'static> Merged for OptionalStep<T> {
     type Handle = Self;
-    fn merge(scope: &mut Scope<'_>) -> Self {
-        let step = scope.merge::<T>();
-        Self::at(step.plan().clone(), Handle::at(&step))
+    fn merge(branch: &mut BranchBuilder<'_>) -> Self {
+        branch.merge().may_be_absent()
     }
 }
 
 impl Merged for () {
     type Handle = Step<()>;
-    fn merge(scope: &mut Scope<'_>) -> Step<()> {
-        scope.merge()
+    fn merge(branch: &mut BranchBuilder<'_>) -> Step<()> {
+        branch.merge()
     }
 }
 
@@ -173,21 +169,27 @@ macro_rules! joins {
 
 joins! {
     Step<T>, Step<T> => Step<T>;
-    Step<T>, Maybe<T> => Maybe<T>;
-    Maybe<T>, Step<T> => Maybe<T>;
-    Maybe<T>, Maybe<T> => Maybe<T>;
-    Step<T>, () => Maybe<T>;
-    (), Step<T> => Maybe<T>;
-    Maybe<T>, () => Maybe<T>;
-    (), Maybe<T> => Maybe<T>;
+    Step<T>, OptionalStep<T> => OptionalStep<T>;
+    OptionalStep<T>, Step<T> => OptionalStep<T>;
+    OptionalStep<T>, OptionalStep<T> => OptionalStep<T>;
+    Step<T>, () => OptionalStep<T>;
+    (), Step<T> => OptionalStep<T>;
+    OptionalStep<T>, () => OptionalStep<T>;
+    (), OptionalStep<T> => OptionalStep<T>;
 }
 
 impl Joins<()> for () {
     type Output = ();
 }
 
-/// Declares the deciding step, then its arms, then where they come together.
-pub(crate) fn declare<J, A>(plan: &Plan, key: &str, job: &J, before: Before, arms: A) -> A::Output
+/// Declares the deciding step, then its arms, then the node where they meet.
+pub(crate) fn declare<J, A>(
+    builder: &PipelineBuilder,
+    key: &str,
+    job: &J,
+    upstream: Upstream,
+    arms: A,
+) -> A::Output
 where
     J: Perform<Output: Branch>,
     A: Arms<Of = J::Output>,
@@ -200,12 +202,11 @@ where
             .map(|arm| (*arm).to_owned())
             .collect(),
     };
-    let deciding: Step<J::Output> = plan.add_kind(key, job, kind, before);
-    let mut scope = Scope {
-        plan,
-        branch: key,
+    let deciding: Step<J::Output> = builder.add_kind(key, job, kind, upstream);
+    arms.declare(&mut BranchBuilder {
+        builder,
+        key,
+        deciding: deciding.job_node(),
         values: Vec::new(),
-        first: Handle::at(&deciding) + 1,
-    };
-    arms.declare(&mut scope)
+    })
 }

@@ -1,20 +1,22 @@
-//! What callbacks and failure steps are told.
+//! The inputs of callbacks and of steps after a failure.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a step failed: what a step after a failure, or after an ignored step, is given.
+/// A step's failure: its key, and the class and message of its last error.
+///
+/// A step after a failure, or after an ignored step, takes one; a callback takes those of its run in [`RunEnded`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {
-    /// The step's key.
+    /// The key of the step.
     pub step: String,
-    /// What kind of error it was.
+    /// The class of the error, such as `Panic` or the name of an error type.
     pub class: String,
-    /// What it said.
+    /// The message of the error.
     pub message: String,
 }
 
-/// What a step after a failure may take: the failure, or nothing.
+/// The input of a step after a failure: the [`Failure`], or nothing.
 #[diagnostic::on_unimplemented(
     message = "a step after a failure takes the `Failure` or nothing, and this job takes `{Self}`",
     label = "this job takes `{Self}`"
@@ -23,42 +25,30 @@ pub trait FailureInput {}
 impl FailureInput for Failure {}
 impl FailureInput for () {}
 
-/// What a callback is told of the run that has ended.
+/// The end of a run, which its callbacks take as their input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunEnded {
-    /// The run.
+    /// The id of the run.
     pub run: i64,
-    /// Its pipeline.
+    /// The name of its pipeline.
     pub pipeline: String,
-    /// How it ended; skipped means that a run before it in its chain did not succeed.
+    /// The final status of the run; `skipped` means that a run before it in its chain did not succeed.
     pub status: crate::RunStatus,
-    /// Whether it failed because its deadline had passed.
+    /// Whether the run failed because its deadline had passed.
     #[serde(default)]
     pub deadline_exceeded: bool,
-    /// Which opening of the run it was; the first is 1.
+    /// The round of the run: 1, and one more for each time it was reopened.
     pub round: u32,
-    /// The steps that failed, the first hundred; also those whose failure was ignored.
-    pub failed: Vec<FailedStep>,
-    /// The steps that were cancelled after an attempt of theirs had failed, with the last error; the
-    /// first hundred. They did not fail: another attempt would have followed.
+    /// The failures of the first hundred steps that failed, also of steps whose failure was ignored.
+    pub failed: Vec<Failure>,
+    /// The last errors of the first hundred steps that were cancelled between attempts. These steps did not fail:
+    /// another attempt would have followed.
     #[serde(default)]
-    pub cancelled: Vec<FailedStep>,
+    pub cancelled: Vec<Failure>,
 }
 
-/// A step that failed, or whose last attempt did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct FailedStep {
-    /// Its key.
-    pub step: String,
-    /// What kind of error it was.
-    pub class: String,
-    /// What it said.
-    pub message: String,
-}
-
-/// What a callback may take: what is told of the run, or nothing.
+/// The input of a callback: the [`RunEnded`], or nothing.
 #[diagnostic::on_unimplemented(
     message = "a callback takes `RunEnded` or nothing, and this job takes `{Self}`",
     label = "this job takes `{Self}`"

@@ -1,4 +1,4 @@
-//! Handles: a declared step, and what it gives to those after it.
+//! Handles: declared steps, and what each gives to the steps after it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,65 +7,79 @@ use std::time::Duration;
 use jobs::{Backoff, Perform};
 
 use super::branch::{Arms, Branch};
+use super::builder::{PipelineBuilder, millis};
 use super::feeds::{Feeds, given};
-use super::plan::{Plan, millis};
 use super::strategy::FailureStrategy;
-use crate::graph::spec::{StepOptions, Strategy, Takes};
+use crate::graph::spec::{StepOptions, Strategy};
 
-/// A declared step.
+/// A declared step of any type, by value or by reference.
 pub trait Handle {
+    /// Returns the builder that declared the step.
     #[doc(hidden)]
-    fn plan(&self) -> &Plan;
-    #[doc(hidden)]
-    fn at(&self) -> usize;
-    /// What a step after it takes where it takes a value.
-    #[doc(hidden)]
-    fn takes(&self) -> Takes;
+    fn builder(&self) -> &PipelineBuilder;
 
-    /// The step's key.
-    fn key(&self) -> String {
-        self.plan().key(self.at())
+    /// Returns the number of the node whose value the handle gives. For a branch, that is the node where its
+    /// arms meet.
+    #[doc(hidden)]
+    fn value_node(&self) -> usize;
+
+    /// Returns the number of the node that runs a job: the step itself, or the deciding step of a branch.
+    #[doc(hidden)]
+    fn job_node(&self) -> usize;
+}
+
+impl<H: Handle> Handle for &H {
+    fn builder(&self) -> &PipelineBuilder {
+        (**self).builder()
+    }
+
+    fn value_node(&self) -> usize {
+        (**self).value_node()
+    }
+
+    fn job_node(&self) -> usize {
+        (**self).job_node()
     }
 }
 
 macro_rules! handle {
-    ($(#[$doc:meta])* $name:ident, $takes:expr) => {
+    ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         pub struct $name<T> {
-            plan: Plan,
-            at: usize,
+            builder: PipelineBuilder,
+            value_node: usize,
+            job_node: usize,
             gives: PhantomData<fn() -> T>,
         }
 
         impl<T> $name<T> {
-            pub(crate) fn at(plan: Plan, at: usize) -> Self {
-                Self { plan, at, gives: PhantomData }
-            }
-
-            /// A step that comes after this one and takes what it gives.
+            /// Declares a step that runs after this one and takes its value.
             pub fn then<J>(&self, key: &str, job: J) -> Step<J::Output>
             where
                 J: Perform,
                 for<'a> &'a Self: Feeds<J::Input>,
             {
-                let before = given::<J::Input>(&self, &self.plan, key);
-                self.plan.add(key, &job, before)
+                let upstream = given::<J::Input>(&self, &self.builder);
+                self.builder.add(key, &job, upstream)
             }
 
-            /// A step that comes after this one, takes what it gives, and chooses one of the arms by
-            /// what it returns.
+            /// Declares a branch whose deciding job runs after this step and takes its value.
+            ///
+            /// What the job returns chooses the arm that runs. Options and strategy that are set on the returned
+            /// handle are those of the deciding job.
             pub fn branch<J, A>(&self, key: &str, job: J, arms: A) -> A::Output
             where
                 J: Perform<Output: Branch>,
                 A: Arms<Of = J::Output>,
                 for<'a> &'a Self: Feeds<J::Input>,
             {
-                let before = given::<J::Input>(&self, &self.plan, key);
-                super::branch::declare(&self.plan, key, &job, before, arms)
+                let upstream = given::<J::Input>(&self, &self.builder);
+                super::branch::declare(&self.builder, key, &job, upstream, arms)
             }
 
+            /// Changes the options of the step's job; of a branch, those of its deciding job.
             fn options(self, change: impl FnOnce(&mut StepOptions)) -> Self {
-                self.plan.change(self.at, |step| {
+                self.builder.change(self.job_node, |step| {
                     if let Some(options) = &mut step.options {
                         change(options);
                     }
@@ -73,103 +87,157 @@ macro_rules! handle {
                 self
             }
 
-            /// In another queue.
+            /// Sets the queue of the step's job.
             pub fn queue(self, queue: impl Into<String>) -> Self {
                 self.options(|options| options.queue = queue.into())
             }
 
-            /// With another priority; higher runs first.
+            /// Sets the priority of the step's job; higher runs first.
             pub fn priority(self, priority: i16) -> Self {
                 self.options(|options| options.priority = priority)
             }
 
-            /// With another number of attempts.
-            pub fn attempts(self, attempts: u16) -> Self {
-                self.options(|options| options.attempts = attempts)
+            /// Sets how many attempts the step has before it fails.
+            pub fn max_attempts(self, max_attempts: u16) -> Self {
+                self.options(|options| options.max_attempts = max_attempts)
             }
 
-            /// With another backoff.
+            /// Sets the wait between attempts.
             pub fn backoff(self, backoff: Backoff) -> Self {
                 self.options(|options| options.backoff = backoff)
             }
 
-            /// With another timeout.
+            /// Sets how long one attempt may take.
             pub fn timeout(self, timeout: Duration) -> Self {
                 self.options(|options| options.timeout_ms = Some(millis(timeout)))
             }
 
-            /// With another lease.
+            /// Sets how long a claim of the step's job holds without being renewed.
             pub fn lease(self, lease: Duration) -> Self {
                 self.options(|options| options.lease_ms = millis(lease))
             }
 
-            /// Not before this time has passed since the steps before it ended.
+            /// Delays the step's job by this time after the steps before it have ended.
             pub fn delay(self, delay: Duration) -> Self {
                 self.options(|options| options.delay_ms = millis(delay))
             }
         }
 
         impl<T> Handle for $name<T> {
-            fn plan(&self) -> &Plan {
-                &self.plan
+            fn builder(&self) -> &PipelineBuilder {
+                &self.builder
             }
 
-            fn at(&self) -> usize {
-                self.at
+            fn value_node(&self) -> usize {
+                self.value_node
             }
 
-            fn takes(&self) -> Takes {
-                $takes
+            fn job_node(&self) -> usize {
+                self.job_node
             }
         }
 
         impl<T> Clone for $name<T> {
             fn clone(&self) -> Self {
-                Self::at(self.plan.clone(), self.at)
+                Self {
+                    builder: self.builder.clone(),
+                    value_node: self.value_node,
+                    job_node: self.job_node,
+                    gives: PhantomData,
+                }
             }
         }
 
         impl<T> fmt::Debug for $name<T> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}({:?})", stringify!($name), self.key())
+                write!(f, "{}({:?})", stringify!($name), self.builder.key(self.job_node))
             }
         }
     };
 }
 
 handle! {
-    /// A step whose value is sure to be there for those after it: it gives `T`.
-    Step, Takes::Value
+    /// A step whose value is always present for the steps after it: it gives `T`.
+    Step
 }
 
 handle! {
     /// A step whose value may be absent: it gives `Option<T>`.
-    Maybe, Takes::Maybe
+    ///
+    /// [`Step::optional`], a branch of which only some arms return a step, and
+    /// [`after_failure`](PipelineBuilder::after_failure) return one.
+    OptionalStep
 }
 
 handle! {
-    /// A step whose failure is ignored: it gives `Option<T>`, or `Result<T, Failure>`.
-    Ignored, Takes::Maybe
+    /// A step whose failure is ignored: it gives `Option<T>` or `Result<T, Failure>`, whichever the next job takes.
+    ///
+    /// [`failure_strategy(Ignore)`](Step::failure_strategy) returns one.
+    IgnoredStep
 }
 
 impl<T> Step<T> {
-    /// What its failure means; this alone decides. [`Ignore`](super::Ignore) changes what it gives.
-    pub fn on_failure<S: FailureStrategy>(self, _: S) -> S::Handle<T> {
-        self.plan
-            .change(self.at, |step| step.strategy = Some(S::STRATEGY));
+    pub(crate) fn at(builder: PipelineBuilder, node: usize) -> Self {
+        Self {
+            builder,
+            value_node: node,
+            job_node: node,
+            gives: PhantomData,
+        }
+    }
+
+    /// Returns a handle of the same value whose options are those of another node: of a branch's deciding step.
+    pub(crate) fn decided_by(self, job_node: usize) -> Self {
+        Self { job_node, ..self }
+    }
+
+    /// Sets what the step's failure means for its run, instead of the pipeline's strategy.
+    ///
+    /// [`Ignore`](super::Ignore) changes what the step gives: see [`IgnoredStep`]. The failure of a branch's
+    /// deciding step cannot be ignored, because no arm could be chosen.
+    pub fn failure_strategy<S: FailureStrategy>(self, _: S) -> S::Handle<T> {
+        set_strategy(&self, S::STRATEGY);
         S::handle(self)
     }
 
-    /// Its failure is ignored, and the run succeeds without it. From here on it may be absent.
-    pub fn optional(self) -> Maybe<T> {
-        self.plan.change(self.at, |step| {
-            step.strategy = Some(Strategy::Ignore);
-            step.optional = true;
-        });
-        Maybe::at(self.plan, self.at)
+    /// Ignores the step's failure, and does not count it in the run's status. The step then gives an `Option`.
+    pub fn optional(self) -> OptionalStep<T> {
+        set_strategy(&self, Strategy::Ignore);
+        self.builder
+            .change(self.job_node, |step| step.optional = true);
+        self.may_be_absent()
     }
 
-    pub(crate) fn ignored(self) -> Ignored<T> {
-        Ignored::at(self.plan, self.at)
+    pub(crate) fn may_be_absent(self) -> OptionalStep<T> {
+        OptionalStep {
+            builder: self.builder,
+            value_node: self.value_node,
+            job_node: self.job_node,
+            gives: PhantomData,
+        }
     }
+
+    pub(crate) fn ignored(self) -> IgnoredStep<T> {
+        IgnoredStep {
+            builder: self.builder,
+            value_node: self.value_node,
+            job_node: self.job_node,
+            gives: PhantomData,
+        }
+    }
+}
+
+impl<T> OptionalStep<T> {
+    /// Sets what the step's failure means for its run, instead of the pipeline's strategy.
+    ///
+    /// A step that [`Step::optional`] made optional cannot have another strategy.
+    pub fn failure_strategy<S: FailureStrategy>(self, _: S) -> Self {
+        set_strategy(&self, S::STRATEGY);
+        self
+    }
+}
+
+fn set_strategy(of: &impl Handle, strategy: Strategy) {
+    of.builder()
+        .change(of.job_node(), |step| step.strategy = Some(strategy));
 }

@@ -1,21 +1,34 @@
-//! Declaring a pipeline: typed, so that what does not fit together does not compile.
+//! Declaring a pipeline, with types that make steps which do not fit together not compile.
 
 mod after;
 mod branch;
+mod builder;
 mod callback;
 mod define;
 mod feeds;
 mod handle;
 mod output;
-mod plan;
 mod strategy;
 
-pub use after::{After, AfterAny, AfterFailure, Following, Upstreams};
-pub use branch::{ArmResult, Arms, Branch, Joins, Merged, Scope};
-pub use callback::{FailedStep, Failure, FailureInput, RunEnded, RunInput};
+pub use branch::Branch;
+pub use builder::PipelineBuilder;
+pub use callback::{Failure, RunEnded};
 pub use define::{Define, Named, Pipeline};
-pub use feeds::{Feeds, FromIgnored, Is, NoInput};
-pub use handle::{Handle, Ignored, Maybe, Step};
+pub use handle::{IgnoredStep, OptionalStep, Step};
+pub use strategy::{Continue, Halt, Ignore};
+
+// What stands between two calls of a declaration, and what only bounds and derives name.
+#[doc(hidden)]
+pub use after::{After, AfterAny, AfterFailure, Following, Upstreams};
+#[doc(hidden)]
+pub use branch::{ArmResult, Arms, BranchBuilder, Joins, Merged};
+#[doc(hidden)]
+pub use callback::{FailureInput, RunInput};
+#[doc(hidden)]
+pub use feeds::{Feeds, FromIgnored, Is, Link, NoInput};
+#[doc(hidden)]
+pub use handle::Handle;
+#[doc(hidden)]
 pub use output::PipelineOutput;
-pub use plan::Plan;
-pub use strategy::{Continue, FailureStrategy, Halt, Ignore};
+#[doc(hidden)]
+pub use strategy::FailureStrategy;

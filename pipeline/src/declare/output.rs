@@ -1,20 +1,21 @@
-//! What a pipeline returns.
+//! The output of a pipeline.
 
-use super::handle::{Handle, Ignored, Maybe, Step};
+use super::handle::{Handle, IgnoredStep, OptionalStep, Step};
 use crate::graph::spec::Shape;
 
-/// What the closure of [`Pipeline::configure`](super::Pipeline::configure) may return: nothing, a
-/// handle, or a tuple of them.
+/// What the closure of [`Pipeline::configure`](super::Pipeline::configure) may return: nothing, the handle of a step,
+/// or a tuple of handles.
 #[diagnostic::on_unimplemented(
     message = "a pipeline returns nothing, the handle of a step, or a tuple of handles; this returns `{Self}`",
     label = "end the closure with a handle, or with `;`"
 )]
 pub trait PipelineOutput {
-    /// The output of a run.
+    /// The type of a run's output.
     type Value;
+    /// Returns the keys of the steps whose values make the output.
     #[doc(hidden)]
     fn keys(&self) -> Vec<String>;
-    /// How these lie in the value.
+    /// Returns the shape in which these values make the output.
     #[doc(hidden)]
     fn shape() -> Shape {
         Shape::One
@@ -34,24 +35,24 @@ impl PipelineOutput for () {
 impl<T> PipelineOutput for Step<T> {
     type Value = T;
     fn keys(&self) -> Vec<String> {
-        vec![self.key()]
+        vec![self.builder().key(self.value_node())]
     }
 }
 
-impl<T> PipelineOutput for Maybe<T> {
+impl<T> PipelineOutput for OptionalStep<T> {
     type Value = Option<T>;
     fn keys(&self) -> Vec<String> {
-        vec![self.key()]
+        vec![self.builder().key(self.value_node())]
     }
     fn shape() -> Shape {
         Shape::Maybe
     }
 }
 
-impl<T> PipelineOutput for Ignored<T> {
+impl<T> PipelineOutput for IgnoredStep<T> {
     type Value = Option<T>;
     fn keys(&self) -> Vec<String> {
-        vec![self.key()]
+        vec![self.builder().key(self.value_node())]
     }
     fn shape() -> Shape {
         Shape::Maybe

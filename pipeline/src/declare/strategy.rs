@@ -1,9 +1,14 @@
-//! Strategies as types, because one of them changes what a step gives.
+//! Failure strategies as types, because [`Ignore`] changes the type that a step gives.
 
-use super::handle::{Ignored, Step};
+use super::handle::{IgnoredStep, Step};
 use crate::graph::spec::Strategy;
 
-/// What a failed step means for its run: [`Halt`], [`Continue`] or [`Ignore`].
+/// A failure strategy: [`Halt`], [`Continue`] or [`Ignore`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a failure strategy",
+    label = "use `Halt`, `Continue` or `Ignore`",
+    note = "a job that runs when a run has failed is a callback: `p.on_failure(job)`"
+)]
 pub trait FailureStrategy: sealed::Sealed {
     #[doc(hidden)]
     const STRATEGY: Strategy;
@@ -17,15 +22,15 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Every step that has not started is skipped; the run ends `halted`.
+/// Skips every step that has not started when a step fails; the run ends `halted`.
 #[derive(Debug, Clone, Copy)]
 pub struct Halt;
 
-/// Only what depends on the failed step is skipped; the run ends `failed`.
+/// Skips only the steps that depend on the failed one; the run ends `failed`.
 #[derive(Debug, Clone, Copy)]
 pub struct Continue;
 
-/// What depends on the failed step goes on without its value; the run ends `failed` all the same.
+/// Runs the steps that depend on the failed one without its value; the run ends `failed` all the same.
 #[derive(Debug, Clone, Copy)]
 pub struct Ignore;
 
@@ -48,8 +53,8 @@ keeps!(Continue);
 impl sealed::Sealed for Ignore {}
 impl FailureStrategy for Ignore {
     const STRATEGY: Strategy = Strategy::Ignore;
-    type Handle<T> = Ignored<T>;
-    fn handle<T>(step: Step<T>) -> Ignored<T> {
+    type Handle<T> = IgnoredStep<T>;
+    fn handle<T>(step: Step<T>) -> IgnoredStep<T> {
         step.ignored()
     }
 }

@@ -1,4 +1,4 @@
-//! The compiled graph: validated, numbered, every question about a step answered.
+//! The compiled graph: validated and numbered.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -7,33 +7,27 @@ use super::fingerprint::Fingerprint;
 use super::invalid::Invalid;
 use super::lists::Lists;
 use super::spec::{GraphSpec, Join, Shape, StepKind, StepOptions, StepSpec, Strategy, Takes};
-use super::validate::{self, Found};
+use super::validate::{self, Analysis};
 
-/// A graph that can run.
-///
-/// # Numbers
-///
-/// Every node has a number, from 0 on, and comes after all it depends on: of the nodes that could
-/// come next, it is always the one that was declared first. So the numbers follow the declaration
-/// wherever it names a step only after declaring it, as code always does; and the same declaration
-/// always gets the same numbers.
-///
-/// # Edges
-///
-/// Besides those that were declared there are the edges of barriers and merges: a barrier comes after
-/// every node of its phase (and after the barrier before, if an error path waits for that one), a node comes
-/// after the barrier before its phase unless it comes after another node of it, and a merge comes after its branch, the nodes whose values it passes on, and
-/// the last nodes of the arms.
-///
-/// A node that takes from another twice has two edges [upstream](Node::upstream), one for each value of
-/// its input; it waits for one end, and is [downstream](Node::downstream) of the other once.
+/// A validated graph. It can be drawn with [`to_mermaid`](Self::to_mermaid) and [`to_dot`](Self::to_dot).
+// Every node has a number, from 0 on, in topological order: of the nodes that could come next, the one that was declared
+// first. The numbers follow the declaration if it names each step only after declaring it, as code does; and one
+// declaration always gets the same numbers.
+//
+// Besides the declared edges there are those of barriers and merges: a barrier runs after every node of its phase (and
+// after the barrier before, if a step after a failure waits for that one); a node runs after the barrier before its phase
+// unless it runs after another node of the phase; and a merge runs after its branch, the nodes whose values it passes on,
+// and the last nodes of the arms.
+//
+// A node that takes the value of another twice has two upstream edges, one for each value of its input; it waits for one
+// end, and is downstream of the other once.
 #[derive(Debug, Clone)]
 pub struct Graph {
     spec: GraphSpec,
     nodes: Vec<Compiled>,
     upstream: Lists<Upstream>,
     downstream: Lists<Downstream>,
-    /// For each arm that has steps, the arms around it and itself, outermost first.
+    /// For each arm that has steps, the arms around it and the arm itself, outermost first.
     chains: Lists<Arm>,
     roots: Vec<u32>,
     children: Vec<(u32, Graph)>,
@@ -51,23 +45,23 @@ struct Compiled {
     is_exempt_from_halt: bool,
 }
 
-/// What a node comes after, and what it takes from it.
+/// An edge from an upstream node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Upstream {
-    /// The number of the node before.
+    /// The number of the upstream node.
     pub no: u32,
-    /// What is taken from it.
+    /// What is taken from the upstream node.
     pub takes: Takes,
 }
 
-/// What comes after a node, and what it takes from it.
+/// An edge to a downstream node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Downstream {
-    /// The number of the node after.
+    /// The number of the downstream node.
     pub no: u32,
-    /// What it takes.
+    /// What the downstream node takes.
     pub takes: Takes,
 }
 
@@ -77,22 +71,23 @@ pub struct Downstream {
 pub struct Arm {
     /// The number of the branch.
     pub branch: u32,
-    /// Which of its arms; the first is 0.
+    /// The index of the arm in its branch; the first is 0.
     pub index: u32,
 }
 
 impl Graph {
-    /// Validates a graph and numbers it.
+    /// Validates a graph and numbers its nodes.
     ///
     /// # Errors
     ///
-    /// [`Invalid`] holds everything that is wrong with it.
+    /// [`Invalid`] holds every problem of the graph.
+    #[doc(hidden)]
     pub fn compile(spec: GraphSpec) -> Result<Self, Invalid> {
         let found = validate::check(&spec)?;
         Self::from_found(spec, found)
     }
 
-    fn from_found(spec: GraphSpec, found: Found) -> Result<Self, Invalid> {
+    fn from_found(spec: GraphSpec, found: Analysis) -> Result<Self, Invalid> {
         let mut no_of = vec![0; found.order.len()];
         for (no, &declared) in (0..).zip(&found.order) {
             no_of[declared as usize] = no;
@@ -112,33 +107,38 @@ impl Graph {
         })
     }
 
-    /// The graph as it was declared.
+    /// Returns the graph as it was declared.
+    #[doc(hidden)]
     pub fn spec(&self) -> &GraphSpec {
         &self.spec
     }
 
-    /// The pipeline's name.
+    /// Returns the name of the pipeline.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// How many nodes there are, barriers and merges included; at least one.
+    /// Returns the number of nodes, barriers and merges included; at least one.
+    #[doc(hidden)]
     #[allow(clippy::len_without_is_empty, reason = "a graph is never empty")]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The nodes, by number.
+    /// Iterates over the nodes by number.
+    #[doc(hidden)]
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = Node<'_>> + DoubleEndedIterator {
         (0..self.nodes.len() as u32).map(|no| Node { graph: self, no })
     }
 
-    /// The node with that number.
+    /// Returns the node with this number.
+    #[doc(hidden)]
     pub fn node(&self, no: u32) -> Option<Node<'_>> {
         ((no as usize) < self.nodes.len()).then_some(Node { graph: self, no })
     }
 
-    /// The node with that key.
+    /// Returns the node with this key.
+    #[doc(hidden)]
     pub fn find(&self, key: &str) -> Option<Node<'_>> {
         let by_key = self.by_key.get_or_init(|| {
             let mut numbers: Vec<u32> = (0..self.nodes.len() as u32).collect();
@@ -149,30 +149,35 @@ impl Graph {
         at.ok().and_then(|at| self.node(by_key[at]))
     }
 
-    /// The numbers of the nodes that come after nothing.
+    /// Returns the numbers of the nodes without an upstream node.
+    #[doc(hidden)]
     pub fn roots(&self) -> &[u32] {
         &self.roots
     }
 
-    /// How many phases there are: one more than barriers.
+    /// Returns the number of phases: one more than barriers.
+    #[doc(hidden)]
     pub fn phases(&self) -> u32 {
         self.nodes.last().map_or(0, |last| last.phase + 1)
     }
 
-    /// The nodes whose outputs are the pipeline's own.
+    /// Iterates over the nodes whose values make the pipeline's output.
+    #[doc(hidden)]
     pub fn output(&self) -> impl Iterator<Item = Node<'_>> {
         self.spec.output.iter().filter_map(|key| self.find(key))
     }
 
-    /// How these lie in what a run returns: the shape that was declared, else the one that follows
-    /// from their number. A pipeline that returns nothing has none.
+    /// Returns the shape of the pipeline's output: the declared one, or the one that follows from the number of its
+    /// steps. A pipeline without an output has none.
+    #[doc(hidden)]
     pub fn output_shape(&self) -> Option<Shape> {
         let declared = self.spec.output_shape.clone();
         declared.or_else(|| Shape::of(self.spec.output.len()))
     }
 
-    /// What tells apart graphs that behave differently, and only those. What counts is listed in
+    /// Returns the fingerprint, which is equal for graphs that behave alike. What changes it is listed in
     /// `docs/graphs/fingerprint.md`.
+    #[doc(hidden)]
     pub fn fingerprint(&self) -> Fingerprint {
         *self.fingerprint.get_or_init(|| Fingerprint::of(self))
     }
@@ -182,7 +187,7 @@ impl Graph {
     }
 }
 
-/// Two graphs are equal when they were declared alike.
+/// Compares graphs by their declarations.
 impl PartialEq for Graph {
     fn eq(&self, other: &Self) -> bool {
         self.spec == other.spec
@@ -201,32 +206,32 @@ impl<'g> Node<'g> {
         &self.graph.nodes[self.no as usize]
     }
 
-    /// Its number.
+    /// Returns the number of the node.
     pub fn no(self) -> u32 {
         self.no
     }
 
-    /// Where it was declared: its place among the graph's steps.
+    /// Returns the index of the node in the declaration.
     pub fn declared(self) -> usize {
         self.compiled().declared as usize
     }
 
-    /// The step as it was declared.
+    /// Returns the step as it was declared.
     pub fn step(self) -> &'g StepSpec {
         self.graph.step(self.no)
     }
 
-    /// Its key.
+    /// Returns the key of the node.
     pub fn key(self) -> &'g str {
         &self.step().key
     }
 
-    /// What it is.
+    /// Returns the kind of the node.
     pub fn kind(self) -> &'g StepKind {
         &self.step().kind
     }
 
-    /// The name and the version of its job's type, where it has a job.
+    /// Returns the name and the version of its job type, if the node has a job.
     pub fn job(self) -> Option<(&'g str, u32)> {
         match self.kind() {
             StepKind::Job { job, version }
@@ -236,32 +241,32 @@ impl<'g> Node<'g> {
         }
     }
 
-    /// How its job is to be run, if it has one.
+    /// Returns the options of its job, if the node has one.
     pub fn options(self) -> Option<&'g StepOptions> {
         self.step().options.as_ref()
     }
 
-    /// What it comes after, in the order of its input's elements.
+    /// Returns the upstream edges, in the order of the input's values.
     pub fn upstream(self) -> &'g [Upstream] {
         self.graph.upstream.of(self.no)
     }
 
-    /// What comes after it, by number, each node once; of one that takes from it twice, what it takes
-    /// first.
+    /// Returns the downstream edges by number, one for each node. For a node that takes several values, this is the
+    /// edge of the first.
     pub fn downstream(self) -> &'g [Downstream] {
         self.graph.downstream.of(self.no)
     }
 
-    /// For how many ends it waits when a run begins.
+    /// Returns the number of ends that the node waits for when a run begins.
     pub fn waits(self) -> u32 {
         self.compiled().waits
     }
 
-    /// How what it takes lies in its input: the shape that was declared, else the one that follows
-    /// from its edges. A step that takes nothing has none, nor has a barrier or a merge.
+    /// Returns the shape of the node's input: the declared one, or the one that follows from its edges. A step that
+    /// takes no value has none, nor has a barrier or a merge.
     ///
-    /// Its values are those of the [`upstream`](Self::upstream) edges that take something, in their
-    /// order; of an any-join, that of the one that succeeded first.
+    /// The values are those of the [`upstream`](Self::upstream) edges that take a value, in their order; of an any-join,
+    /// that of the upstream step that succeeded first.
     pub fn shape(self) -> Option<Shape> {
         if matches!(self.kind(), StepKind::Barrier | StepKind::Merge { .. }) {
             return None;
@@ -276,41 +281,41 @@ impl<'g> Node<'g> {
         }
     }
 
-    /// Which of its upstreams it waits for.
+    /// Returns which of its upstream nodes the node waits for.
     pub fn join(self) -> Join {
         self.step().join
     }
 
-    /// What its failure means: its own strategy, else its pipeline's; Ignore if it is optional; for a
-    /// deciding step Continue, where its pipeline says Ignore. A node that cannot fail has Halt.
+    /// Returns the failure strategy: the node's own, or that of its pipeline; Ignore if it is optional; Continue for a
+    /// deciding step whose pipeline has Ignore. A node that cannot fail has Halt.
     pub fn strategy(self) -> Strategy {
         self.compiled().strategy
     }
 
-    /// Whether its failure does not count in the run's status.
+    /// Returns whether its failure does not count in the run's status.
     pub fn is_optional(self) -> bool {
         self.step().optional
     }
 
-    /// Whether Halt does not skip it: it comes after a failure, or after nothing but such nodes; or it is a
-    /// barrier between a node and one after that node's failure, which waits for it.
+    /// Returns whether Halt does not skip the node: it runs after a failure, or only after such nodes, or it is a barrier
+    /// between a node and a node after its failure.
     pub fn is_exempt_from_halt(self) -> bool {
         self.compiled().is_exempt_from_halt
     }
 
-    /// Its phase, from 0 on; a barrier has that of the phase it closes.
+    /// Returns the phase of the node, from 0 on. A barrier belongs to the phase that it ends.
     pub fn phase(self) -> u32 {
         self.compiled().phase
     }
 
-    /// The arms it stands in, outermost first.
+    /// Returns the arms around the node, outermost first.
     pub fn arms(self) -> &'g [Arm] {
         self.compiled()
             .chain
             .map_or(&[], |chain| self.graph.chains.of(chain))
     }
 
-    /// The graph that is embedded as this node.
+    /// Returns the graph that is embedded as this node.
     pub fn child(self) -> Option<&'g Graph> {
         let children = &self.graph.children;
         let at = children.binary_search_by_key(&self.no, |(no, _)| *no);
@@ -327,7 +332,7 @@ impl std::fmt::Debug for Node<'_> {
     }
 }
 
-fn upstream(found: &Found, no_of: &[u32]) -> Lists<Upstream> {
+fn upstream(found: &Analysis, no_of: &[u32]) -> Lists<Upstream> {
     let mut lists = Lists::with_capacity(found.order.len(), found.upstream.total());
     for &declared in &found.order {
         for before in found.upstream.of(declared) {
@@ -341,7 +346,7 @@ fn upstream(found: &Found, no_of: &[u32]) -> Lists<Upstream> {
     lists
 }
 
-fn downstream(found: &Found, upstream: &Lists<Upstream>) -> Lists<Downstream> {
+fn downstream(found: &Analysis, upstream: &Lists<Upstream>) -> Lists<Downstream> {
     let mut downstream = upstream.reversed(
         |before| before.no,
         |no, before| Downstream {
@@ -355,7 +360,7 @@ fn downstream(found: &Found, upstream: &Lists<Upstream>) -> Lists<Downstream> {
     downstream
 }
 
-/// How many nodes there are in these edges.
+/// Returns the number of different nodes in these edges.
 fn distinct(before: &[Upstream]) -> usize {
     before.iter().map(|up| up.no).collect::<HashSet<_>>().len()
 }
@@ -365,7 +370,7 @@ fn roots(upstream: &Lists<Upstream>) -> Vec<u32> {
     free.map(|(no, _)| no).collect()
 }
 
-fn nodes(found: &Found, upstream: &Lists<Upstream>) -> Vec<Compiled> {
+fn nodes(found: &Analysis, upstream: &Lists<Upstream>) -> Vec<Compiled> {
     let mut nodes: Vec<Compiled> = Vec::with_capacity(found.order.len());
     for (no, &declared) in (0..).zip(&found.order) {
         let before = upstream.of(no);
@@ -395,7 +400,7 @@ fn nodes(found: &Found, upstream: &Lists<Upstream>) -> Vec<Compiled> {
     nodes
 }
 
-fn chains(found: &Found, no_of: &[u32]) -> Lists<Arm> {
+fn chains(found: &Analysis, no_of: &[u32]) -> Lists<Arm> {
     let arms = &found.arms;
     let mut lists = Lists::with_capacity(arms.all.len(), arms.all.len());
     for innermost in 0..arms.all.len() as u32 {
@@ -411,10 +416,14 @@ fn chains(found: &Found, no_of: &[u32]) -> Lists<Arm> {
     lists
 }
 
-fn children(spec: &GraphSpec, found: &Found, no_of: &[u32]) -> Result<Vec<(u32, Graph)>, Invalid> {
+fn children(
+    spec: &GraphSpec,
+    found: &Analysis,
+    no_of: &[u32],
+) -> Result<Vec<(u32, Graph)>, Invalid> {
     let mut children = Vec::new();
     for &declared in &found.children {
-        // No deeper than embedded graphs may lie in one another.
+        // This recursion is bounded: validation limits how deep graphs are embedded.
         if let StepKind::Child { graph } = &spec.steps[declared as usize].kind {
             let child = Graph::compile(graph.as_ref().clone())?;
             children.push((no_of[declared as usize], child));

@@ -1,42 +1,59 @@
 //! Mistakes of a declaration that the graph itself cannot show.
 
-/// A mistake that only the declaration can see.
+use super::invalid::Place;
+
+/// A mistake that only the declaration can show.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeclarationError {
-    /// A handle of another pipeline.
+    /// A step runs after a step of another pipeline.
     #[error(
-        "step `{step}` comes after `{handle}`, which was declared in another pipeline (`{other}`): \
-         use a handle of this one"
+        "step `{step}` runs after `{handle}`, which was declared in another pipeline (`{other}`): \
+         use a handle that this pipeline's closure declared"
     )]
     ForeignHandle {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// The handle's step.
+        /// The key of the other pipeline's step; of a branch, that of its deciding step.
         handle: String,
-        /// The pipeline it is from.
+        /// The key that the edge names.
+        key: String,
+        /// The name of the other pipeline.
         other: String,
     },
-    /// Params that have no JSON.
+    /// A step or a callback of a named pipeline runs a job that the pipeline does not list.
     #[error(
-        "the params of the pipeline cannot be written as JSON: {reason}; give their fields types that \
-         have, or another `Serialize`"
+        "{place} runs the job `{job}`, which is not in `type Jobs` of `{pipeline}`: add `{job_type}` there, so that \
+         `Worker::register` of the pipeline registers it"
+    )]
+    JobNotListed {
+        /// The step or callback.
+        place: Place,
+        /// The name of the job type.
+        job: &'static str,
+        /// The Rust type of the job.
+        job_type: &'static str,
+        /// The Rust type of the pipeline's params.
+        pipeline: &'static str,
+    },
+    /// The params of a named pipeline cannot be encoded as JSON.
+    #[error(
+        "the params of the pipeline cannot be encoded as JSON: {reason}; change the field, or its `Serialize`"
     )]
     ParamsNotEncodable {
-        /// What serde said.
+        /// The reason that the encoder gave.
         reason: String,
     },
-    /// A job that has no JSON.
+    /// The data of a job cannot be encoded as JSON.
     #[error(
-        "the job of step `{step}` (`{job}`) cannot be written as JSON: {reason}; give its fields types \
-         that have, or another `Serialize`"
+        "{place}: the job `{job}` cannot be encoded as JSON: {reason}; change the field, or its `Serialize`"
     )]
     NotEncodable {
-        /// The step.
-        step: String,
-        /// The job type's name.
+        /// The step or callback.
+        place: Place,
+        /// The name of the job type.
         job: &'static str,
-        /// What serde said.
+        /// The reason that the encoder gave.
         reason: String,
     },
 }

@@ -1,8 +1,8 @@
-//! What tells apart graphs that behave differently.
+//! The fingerprint of a graph.
 //!
-//! The fingerprint is taken of the compiled graph: of what runs, not of how it was written. What is
-//! in it and what is not is a table in `docs/graphs/fingerprint.md`; the test below goes through it.
-//! Every struct is taken apart field by field, so that a new field cannot be forgotten here.
+//! It is taken from the compiled graph, so that it does not depend on how the graph was written. The table in
+//! `docs/graphs/fingerprint.md` lists what changes it, and a test checks the table. Every struct is destructured, so that
+//! a new field cannot be forgotten here.
 
 use std::fmt;
 
@@ -14,30 +14,30 @@ use super::spec::{
     Takes,
 };
 
-/// Sixteen bytes that are the same for graphs that behave alike, in every process and version of
-/// this crate; shown as 32 hex digits.
+/// Sixteen bytes that are equal for graphs that behave alike, in every process and version of this crate. `Display`
+/// writes 32 hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// From bytes that were stored.
+    /// Creates a fingerprint from stored bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
     pub(super) fn of(graph: &Graph) -> Self {
-        let mut ink = Ink(Sha256::new());
-        ink.text("pipeline graph 1");
-        pipeline(graph, &mut ink);
+        let mut hasher = FingerprintHasher(Sha256::new());
+        hasher.text("pipeline graph 1");
+        pipeline(graph, &mut hasher);
         for node in graph.nodes() {
-            self::node(graph, node, &mut ink);
+            self::node(graph, node, &mut hasher);
         }
-        let all: [u8; 32] = ink.0.finalize().into();
+        let all: [u8; 32] = hasher.0.finalize().into();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&all[..16]);
         Self(bytes)
@@ -56,11 +56,11 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// What is hashed: numbers of fixed length, texts and lists behind their length, so that no two
-/// graphs give the same bytes.
-struct Ink(Sha256);
+/// Hashes numbers with a fixed length, and texts and lists after their length, so that different graphs never hash the
+/// same bytes.
+struct FingerprintHasher(Sha256);
 
-impl Ink {
+impl FingerprintHasher {
     fn number(&mut self, number: u64) {
         self.0.update(number.to_le_bytes());
     }
@@ -70,19 +70,19 @@ impl Ink {
         self.0.update(text);
     }
 
-    fn maybe(&mut self, number: Option<u64>) {
+    fn optional(&mut self, number: Option<u64>) {
         self.number(u64::from(number.is_some()));
         self.number(number.unwrap_or(0));
     }
 }
 
-fn pipeline(graph: &Graph, ink: &mut Ink) {
+fn pipeline(graph: &Graph, hasher: &mut FingerprintHasher) {
     let GraphSpec {
         name,
         deadline_ms,
         asynchronous_commit,
         callbacks,
-        output: _,       // by number, below
+        output: _,       // hashed by number, below
         output_shape: _, // resolved
         steps: _,        // node by node
         strategy: _,     // resolved in each node
@@ -90,39 +90,39 @@ fn pipeline(graph: &Graph, ink: &mut Ink) {
         description: _,
         tags: _,
     } = graph.spec();
-    ink.text(name);
-    ink.maybe(*deadline_ms);
-    ink.number(u64::from(*asynchronous_commit));
-    ink.number(callbacks.len() as u64);
+    hasher.text(name);
+    hasher.optional(*deadline_ms);
+    hasher.number(u64::from(*asynchronous_commit));
+    hasher.number(callbacks.len() as u64);
     for callback in callbacks {
-        self::callback(callback, ink);
+        self::callback(callback, hasher);
     }
-    ink.number(graph.spec().output.len() as u64);
+    hasher.number(graph.spec().output.len() as u64);
     for node in graph.output() {
-        ink.number(node.no().into());
+        hasher.number(node.no().into());
     }
-    shape(graph.output_shape().as_ref(), ink);
-    ink.number(graph.len() as u64);
+    shape(graph.output_shape().as_ref(), hasher);
+    hasher.number(graph.len() as u64);
 }
 
-fn callback(callback: &CallbackSpec, ink: &mut Ink) {
+fn callback(callback: &CallbackSpec, hasher: &mut FingerprintHasher) {
     let CallbackSpec {
         on,
         job,
         version,
         options,
     } = callback;
-    ink.number(match on {
+    hasher.number(match on {
         CallbackOn::Complete => 0,
         CallbackOn::Success => 1,
         CallbackOn::Failure => 2,
     });
-    ink.text(job);
-    ink.number((*version).into());
-    self::options(options, ink);
+    hasher.text(job);
+    hasher.number((*version).into());
+    self::options(options, hasher);
 }
 
-fn node(graph: &Graph, node: Node<'_>, ink: &mut Ink) {
+fn node(graph: &Graph, node: Node<'_>, hasher: &mut FingerprintHasher) {
     let StepSpec {
         key,
         kind,
@@ -134,87 +134,87 @@ fn node(graph: &Graph, node: Node<'_>, ink: &mut Ink) {
         arm: _, // by number
         options,
     } = node.step();
-    ink.text(key);
-    self::kind(graph, node, kind, ink);
-    edges(node, ink);
-    shape(node.shape().as_ref(), ink);
-    ink.number(match join {
+    hasher.text(key);
+    self::kind(graph, node, kind, hasher);
+    edges(node, hasher);
+    shape(node.shape().as_ref(), hasher);
+    hasher.number(match join {
         Join::All => 0,
         Join::Any => 1,
     });
-    ink.number(match node.strategy() {
+    hasher.number(match node.strategy() {
         Strategy::Halt => 0,
         Strategy::Continue => 1,
         Strategy::Ignore => 2,
     });
-    ink.number(u64::from(*optional));
+    hasher.number(u64::from(*optional));
     let arm = node.arms().last();
-    ink.maybe(arm.map(|arm| arm.branch.into()));
-    ink.maybe(arm.map(|arm| arm.index.into()));
-    ink.number(u64::from(options.is_some()));
+    hasher.optional(arm.map(|arm| arm.branch.into()));
+    hasher.optional(arm.map(|arm| arm.index.into()));
+    hasher.number(u64::from(options.is_some()));
     if let Some(options) = options {
-        self::options(options, ink);
+        self::options(options, hasher);
     }
 }
 
-fn kind(graph: &Graph, node: Node<'_>, kind: &StepKind, ink: &mut Ink) {
-    let job = |ink: &mut Ink, tag: u64, job: &str, version: u32| {
-        ink.number(tag);
-        ink.text(job);
-        ink.number(version.into());
+fn kind(graph: &Graph, node: Node<'_>, kind: &StepKind, hasher: &mut FingerprintHasher) {
+    let job = |hasher: &mut FingerprintHasher, tag: u64, job: &str, version: u32| {
+        hasher.number(tag);
+        hasher.text(job);
+        hasher.number(version.into());
     };
     match kind {
-        StepKind::Job { job: name, version } => job(ink, 0, name, *version),
+        StepKind::Job { job: name, version } => job(hasher, 0, name, *version),
         StepKind::Branch {
             job: name,
             version,
             arms,
         } => {
-            job(ink, 1, name, *version);
-            ink.number(arms.len() as u64);
-            arms.iter().for_each(|arm| ink.text(arm));
+            job(hasher, 1, name, *version);
+            hasher.number(arms.len() as u64);
+            arms.iter().for_each(|arm| hasher.text(arm));
         }
         StepKind::Merge { branch, values } => {
             let number = |key: &str| graph.find(key).map(|node| node.no().into());
-            ink.number(2);
-            ink.maybe(number(branch));
-            // An arm returns one value: the order they are listed in says nothing.
+            hasher.number(2);
+            hasher.optional(number(branch));
+            // An arm returns one value, so the order of the list has no meaning.
             let mut values: Vec<_> = values.iter().collect();
             values.sort_unstable();
-            ink.number(values.len() as u64);
+            hasher.number(values.len() as u64);
             for (arm, step) in values {
-                ink.text(arm);
-                ink.maybe(number(step));
+                hasher.text(arm);
+                hasher.optional(number(step));
             }
         }
-        StepKind::Barrier => ink.number(3),
+        StepKind::Barrier => hasher.number(3),
         StepKind::Each {
             job: name,
             version,
             tolerate,
         } => {
-            job(ink, 4, name, *version);
-            ink.number(tolerate.unwrap_or(0).into());
+            job(hasher, 4, name, *version);
+            hasher.number(tolerate.unwrap_or(0).into());
         }
         StepKind::Child { graph: _ } => {
-            ink.number(5);
+            hasher.number(5);
             let child = node.child().map(Graph::fingerprint);
-            ink.0.update(child.map_or([0; 16], |child| child.0));
+            hasher.0.update(child.map_or([0; 16], |child| child.0));
         }
         StepKind::Timer { delay_ms } => {
-            ink.number(6);
-            ink.number(*delay_ms);
+            hasher.number(6);
+            hasher.number(*delay_ms);
         }
         StepKind::Signal { name, timeout_ms } => {
-            ink.number(7);
-            ink.text(name);
-            ink.maybe(*timeout_ms);
+            hasher.number(7);
+            hasher.text(name);
+            hasher.optional(*timeout_ms);
         }
     }
 }
 
-/// Edges that take something make the input, in their order; those that do not have none.
-fn edges(node: Node<'_>, ink: &mut Ink) {
+/// Hashes the edges: those that take a value in their order, the others sorted, because their order has no meaning.
+fn edges(node: Node<'_>, hasher: &mut FingerprintHasher) {
     let taking = node.upstream().iter().filter(|up| up.takes.is_input());
     let mut following: Vec<u32> = node
         .upstream()
@@ -223,10 +223,10 @@ fn edges(node: Node<'_>, ink: &mut Ink) {
         .map(|up| up.no)
         .collect();
     following.sort_unstable();
-    ink.number((node.upstream().len() - following.len()) as u64);
+    hasher.number((node.upstream().len() - following.len()) as u64);
     for up in taking {
-        ink.number(up.no.into());
-        ink.number(match up.takes {
+        hasher.number(up.no.into());
+        hasher.number(match up.takes {
             Takes::Value => 0,
             Takes::Maybe => 1,
             Takes::Outcome => 2,
@@ -234,44 +234,44 @@ fn edges(node: Node<'_>, ink: &mut Ink) {
             Takes::Order | Takes::Ended => 4,
         });
     }
-    ink.number(following.len() as u64);
-    following.iter().for_each(|no| ink.number((*no).into()));
+    hasher.number(following.len() as u64);
+    following.iter().for_each(|no| hasher.number((*no).into()));
 }
 
-/// No deeper than tuples may lie in one another.
-fn shape(shape: Option<&Shape>, ink: &mut Ink) {
+/// Hashes a shape. The recursion is bounded: validation limits how deep tuples are nested.
+fn shape(shape: Option<&Shape>, hasher: &mut FingerprintHasher) {
     match shape {
-        None => ink.number(0),
-        Some(Shape::One) => ink.number(1),
+        None => hasher.number(0),
+        Some(Shape::One) => hasher.number(1),
         Some(Shape::List(count)) => {
-            ink.number(2);
-            ink.number((*count).into());
+            hasher.number(2);
+            hasher.number((*count).into());
         }
-        Some(Shape::Maybe) => ink.number(4),
+        Some(Shape::Maybe) => hasher.number(4),
         Some(Shape::Tuple(inner)) => {
-            ink.number(3);
-            ink.number(inner.len() as u64);
-            inner.iter().for_each(|one| self::shape(Some(one), ink));
+            hasher.number(3);
+            hasher.number(inner.len() as u64);
+            inner.iter().for_each(|one| self::shape(Some(one), hasher));
         }
     }
 }
 
-fn options(options: &StepOptions, ink: &mut Ink) {
+fn options(options: &StepOptions, hasher: &mut FingerprintHasher) {
     let StepOptions {
         queue,
         priority,
-        attempts,
+        max_attempts,
         timeout_ms,
         lease_ms,
         backoff,
         delay_ms,
     } = options;
-    ink.text(queue);
-    ink.0.update(priority.to_le_bytes());
-    ink.number((*attempts).into());
-    ink.maybe(*timeout_ms);
-    ink.number(*lease_ms);
-    // As it is stored: what a backoff may come to hold is in it too.
-    ink.text(&serde_json::to_string(backoff).unwrap_or_default());
-    ink.number(*delay_ms);
+    hasher.text(queue);
+    hasher.0.update(priority.to_le_bytes());
+    hasher.number((*max_attempts).into());
+    hasher.optional(*timeout_ms);
+    hasher.number(*lease_ms);
+    // The stored form of the backoff, so that later fields are hashed too.
+    hasher.text(&serde_json::to_string(backoff).unwrap_or_default());
+    hasher.number(*delay_ms);
 }

@@ -1,10 +1,10 @@
-//! A graph that is refused: with all of its problems at once, and where each lies.
+//! The error of an invalid graph, with all of its problems.
 
 use std::fmt;
 
 use super::problem::Problem;
 
-/// A graph that cannot run, with everything that is wrong with it.
+/// The error of a graph that cannot run. It holds every problem at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Invalid {
     pipeline: String,
@@ -19,12 +19,12 @@ impl Invalid {
         }
     }
 
-    /// Everything that is wrong, never empty.
+    /// Returns the problems; there is at least one.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Everything that is wrong, to keep.
+    /// Returns the problems by value.
     pub fn into_problems(self) -> Vec<Problem> {
         self.problems
     }
@@ -32,8 +32,8 @@ impl Invalid {
 
 impl std::error::Error for Invalid {}
 
-/// So many problems are written out; the rest is counted.
-const WRITTEN: usize = 25;
+/// The number of problems that `Display` writes out; it only counts the rest.
+const MAX_WRITTEN_PROBLEMS: usize = 25;
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,25 +42,25 @@ impl fmt::Display for Invalid {
             return write!(f, "pipeline `{pipeline}` is invalid: {only}");
         }
         write!(f, "pipeline `{pipeline}` has {} problems:", problems.len())?;
-        for problem in problems.iter().take(WRITTEN) {
+        for problem in problems.iter().take(MAX_WRITTEN_PROBLEMS) {
             write!(f, "\n- {problem}")?;
         }
-        match problems.len().saturating_sub(WRITTEN) {
+        match problems.len().saturating_sub(MAX_WRITTEN_PROBLEMS) {
             0 => Ok(()),
             more => write!(f, "\n- and {more} more"),
         }
     }
 }
 
-/// Where in a graph a problem lies.
+/// The part of a pipeline that has a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
-    /// In what holds for the whole pipeline.
+    /// The pipeline as a whole.
     Pipeline,
-    /// In a step.
+    /// The step with this key.
     Step(String),
-    /// In a callback; the first is 1.
+    /// The callback with this number; the first is 1.
     Callback(usize),
 }
 

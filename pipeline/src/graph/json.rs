@@ -1,28 +1,28 @@
-//! Graphs as JSON: in, with errors that say where; and out.
+//! Reading and writing graphs as JSON.
 
 use super::compiled::Graph;
 use super::invalid::Invalid;
 use super::spec::GraphSpec;
 
-/// Why a text is no graph.
+/// The error of a text that is not a graph.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It is not the JSON of a graph.
-    #[error("no graph: at `{path}`: {source}")]
+    /// The text is not the JSON of a graph.
+    #[error("not a graph: at `{path}`: {source}")]
     Json {
-        /// Where in the text: `steps[3].after[0].takes`.
+        /// The path of the value, such as `steps[3].after[0].takes`.
         path: String,
-        /// What is wrong there.
+        /// The error of the decoder.
         source: serde_json::Error,
     },
-    /// It is a graph that cannot run.
+    /// The graph is invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
 
 impl GraphSpec {
-    /// Reads a graph, without validating it.
+    /// Reads a graph without validating it.
     ///
     /// # Errors
     ///
@@ -42,9 +42,9 @@ impl GraphSpec {
         Ok(spec)
     }
 
-    /// The graph as JSON.
+    /// Writes the graph as JSON.
     pub fn to_json(&self) -> String {
-        // Text, numbers and lists of them: there is nothing in it that JSON cannot hold.
+        // A spec holds only text, numbers and lists, which JSON can always hold.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
@@ -55,11 +55,13 @@ impl Graph {
     /// # Errors
     ///
     /// [`ReadError`] says where the text is not the JSON of a graph, or what is wrong with the graph.
+    #[doc(hidden)]
     pub fn from_json(json: &str) -> Result<Self, ReadError> {
         Ok(Self::compile(GraphSpec::from_json(json)?)?)
     }
 
-    /// The graph as it was declared, as JSON.
+    /// Writes the declared graph as JSON.
+    #[doc(hidden)]
     pub fn to_json(&self) -> String {
         self.spec().to_json()
     }

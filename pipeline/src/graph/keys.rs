@@ -1,8 +1,7 @@
-//! The keys of steps: what a user may write, and what is given to what the coordinator resolves.
+//! The keys of steps: those that a user writes, and those that barriers and merges are given.
 //!
-//! A barrier or a merge that is declared in code has no name of its own. It gets one with a `:` in
-//! it, which no other step can have: so a generated key never meets one that a user wrote, and the
-//! rule for names is the rule for reserved keys.
+//! A barrier or a merge that is declared in code has no name. It is given a key with a `:`, which no other step may
+//! have, so that a generated key never equals one that a user wrote.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,35 +9,29 @@ use std::hash::{BuildHasher, RandomState};
 use super::limits::shown;
 use super::problem::Problem;
 
-/// The longest name.
-pub(super) const NAME: usize = 128;
+/// The length of the longest name, in bytes.
+pub(super) const MAX_NAME_BYTES: usize = jobs::extension::limits::NAME;
 
-/// The key of the barrier number `number` of its graph (the first is 1): `barrier:1`.
-pub fn barrier_key(number: usize) -> String {
+/// Returns the key of a graph's barrier, counted from 1: `barrier:1`.
+pub(crate) fn barrier_key(number: usize) -> String {
     format!("barrier:{number}")
 }
 
-/// The key of the merge of a branch: `merge:format`.
-pub fn merge_key(branch: &str) -> String {
+/// Returns the key of the merge of a branch: `merge:format`.
+pub(crate) fn merge_key(branch: &str) -> String {
     format!("merge:{branch}")
 }
 
-/// The key of merge number `number` of a branch that has several (the first is 1):
-/// `merge:format:2`.
-pub fn numbered_merge_key(branch: &str, number: usize) -> String {
-    format!("merge:{branch}:{number}")
-}
-
-/// 1 to 128 of a-z A-Z 0-9 . _ -
+/// Returns whether a value is 1 to 128 of the characters a-z A-Z 0-9 . _ -
 pub(super) fn is_name(value: &str) -> bool {
-    !value.is_empty() && value.len() <= NAME && value.bytes().all(in_name)
+    !value.is_empty() && value.len() <= MAX_NAME_BYTES && value.bytes().all(in_name)
 }
 
 fn in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
 
-/// A key as the functions above make them.
+/// Returns whether a key has the form of a generated one.
 pub(super) fn is_generated(key: &str) -> bool {
     let is_number = |text: &str| {
         !text.is_empty() && text.len() <= 9 && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -53,34 +46,34 @@ pub(super) fn is_generated(key: &str) -> bool {
     }
 }
 
-/// The step of each key; of one that is there twice, the first.
+/// The step of each key; of several steps with one key, the first.
 ///
-/// A table of our own, because finding steps is most of the work on a large graph, and it is spent
-/// waiting for memory: the slots are small enough to stay near, and the keys lie in the order of the
-/// steps, so that one near the last one is near too.
-pub(super) struct Index<'s> {
+/// This is a hash table of its own, because finding steps is most of the work on a large graph, and most of it is
+/// waiting for memory: small slots stay in the processor's caches, and keys are stored in the order of the steps, so that
+/// the keys of neighbouring steps are close to each other.
+pub(super) struct KeyIndex<'s> {
     hasher: RandomState,
-    /// Two or more for each step. 0 is free; else the number of a step plus one in the lower bits, and
-    /// bits of its key's hash above.
+    /// At least two slots for each step. 0 is a free slot; else the lower bits are the number of a step plus one, and the
+    /// upper bits are bits of its key's hash.
     slots: Vec<u32>,
     step_bits: u32,
     keys: Vec<Key<'s>>,
-    again: HashMap<&'s str, Again>,
+    duplicates: HashMap<&'s str, Duplicate>,
 }
 
-struct Again {
+struct Duplicate {
     first: u32,
     times: usize,
 }
 
-/// Where the search for a key ended.
+/// The slot at which the search for a key ended.
 enum Slot {
     Taken(u32),
     Free { at: usize, tag: u32 },
 }
 
-impl<'s> Index<'s> {
-    /// For so many steps, to be added in their order.
+impl<'s> KeyIndex<'s> {
+    /// Creates an index for this many steps, which are then added in their order.
     pub(super) fn with_capacity(steps: usize) -> Self {
         let slots = (2 * steps + 1).next_power_of_two();
         Self {
@@ -88,19 +81,19 @@ impl<'s> Index<'s> {
             step_bits: slots.trailing_zeros(),
             slots: vec![0; slots],
             keys: Vec::with_capacity(steps),
-            again: HashMap::new(),
+            duplicates: HashMap::new(),
         }
     }
 
-    /// The next step.
+    /// Adds the next step.
     pub(super) fn add(&mut self, key: &'s str) {
         let step = self.keys.len() as u32;
         self.keys.push(Key::of(key));
         match self.find(&Key::of(key)) {
             Slot::Free { at, tag } => self.slots[at] = tag | (step + 1),
             Slot::Taken(first) => {
-                let known = self.again.entry(key);
-                known.or_insert(Again { first, times: 1 }).times += 1;
+                let known = self.duplicates.entry(key);
+                known.or_insert(Duplicate { first, times: 1 }).times += 1;
             }
         }
     }
@@ -131,18 +124,24 @@ impl<'s> Index<'s> {
         }
     }
 
-    pub(super) fn duplicates(&self, problems: &mut Vec<Problem>) {
-        let mut again: Vec<(&&str, &Again)> = self.again.iter().collect();
-        again.sort_unstable_by_key(|(_, again)| again.first);
-        let problem = |(key, again): (&&str, &Again)| Problem::DuplicateKey {
-            key: shown(key),
-            times: again.times,
+    /// Reports keys that several steps have. The merge of a branch whose own key is reported is left out.
+    pub(super) fn report_duplicates(&self, problems: &mut Vec<Problem>) {
+        let is_written = |key: &&str| {
+            let branch = key.strip_prefix("merge:");
+            !branch.is_some_and(|branch| self.duplicates.contains_key(branch))
         };
-        problems.extend(again.into_iter().map(problem));
+        let mut duplicates: Vec<(&&str, &Duplicate)> = self.duplicates.iter().collect();
+        duplicates.retain(|(key, _)| is_written(key));
+        duplicates.sort_unstable_by_key(|(_, duplicate)| duplicate.first);
+        let problem = |(key, duplicate): (&&str, &Duplicate)| Problem::DuplicateKey {
+            key: shown(key),
+            times: duplicate.times,
+        };
+        problems.extend(duplicates.into_iter().map(problem));
     }
 }
 
-/// A key with its beginning beside it: most are short and need not be fetched to be compared.
+/// A key with a copy of its beginning, so that most comparisons need not follow the pointer.
 #[derive(Clone, Copy)]
 struct Key<'s> {
     whole: &'s str,
@@ -166,15 +165,16 @@ impl PartialEq for Key<'_> {
     }
 }
 
-/// Finds what may have been meant by a name that is not there. Its work is bounded: a graph of
-/// 100,000 misspelt names is told so, not helped with each of them.
-pub(super) struct Suggest {
-    work: usize,
+/// Finds keys that are spelled like an unknown one. The work is bounded, also for a graph of 100,000 misspelled names.
+pub(super) struct Suggestions {
+    work_left: usize,
 }
 
-impl Suggest {
+impl Suggestions {
     pub(super) fn new() -> Self {
-        Self { work: 20_000_000 }
+        Self {
+            work_left: 20_000_000,
+        }
     }
 
     pub(super) fn nearest<'k>(
@@ -182,7 +182,7 @@ impl Suggest {
         name: &str,
         known: impl Iterator<Item = &'k str>,
     ) -> Option<String> {
-        if name.len() > NAME {
+        if name.len() > MAX_NAME_BYTES {
             return None;
         }
         let far = (name.len() / 3).clamp(1, 3);
@@ -194,9 +194,9 @@ impl Suggest {
                 None => far,
             };
             let (a, b) = differing(name.as_bytes(), candidate.as_bytes());
-            self.work = self.work.checked_sub(1 + name.len())?;
+            self.work_left = self.work_left.checked_sub(1 + name.len())?;
             if a.len().abs_diff(b.len()) <= bound {
-                self.work = self.work.checked_sub(a.len() * b.len())?;
+                self.work_left = self.work_left.checked_sub(a.len() * b.len())?;
                 if let Some(distance) = distance_within(a, b, bound) {
                     best = Some((distance, candidate));
                 }
@@ -206,7 +206,7 @@ impl Suggest {
     }
 }
 
-/// Two names without what they begin and end with alike.
+/// Returns two names without their common beginning and end.
 fn differing<'n>(a: &'n [u8], b: &'n [u8]) -> (&'n [u8], &'n [u8]) {
     let same = |(x, y): &(&u8, &u8)| x.eq_ignore_ascii_case(y);
     let start = a.iter().zip(b).take_while(same).count();
@@ -215,8 +215,8 @@ fn differing<'n>(a: &'n [u8], b: &'n [u8]) -> (&'n [u8], &'n [u8]) {
     (&a[..a.len() - end], &b[..b.len() - end])
 }
 
-/// How many letters differ, letters of another case not counted and two that changed places counted
-/// once; `None` when more than `bound`.
+/// Returns the edit distance of two names, or `None` if it is above `bound`. Letters of another case are equal, and two
+/// swapped letters count once.
 fn distance_within(a: &[u8], b: &[u8], bound: usize) -> Option<usize> {
     let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -245,12 +245,12 @@ mod tests {
 
     #[test]
     fn a_generated_key_is_never_a_name() {
-        let long = "x".repeat(NAME);
+        let long = "x".repeat(MAX_NAME_BYTES);
         for key in [
             barrier_key(1),
             merge_key("format"),
             merge_key(&long),
-            numbered_merge_key(&long, 12),
+            format!("merge:{long}:12"),
         ] {
             assert!(is_generated(&key), "{key}");
             assert!(!is_name(&key), "{key}");
@@ -280,32 +280,32 @@ mod tests {
             "sixteen-letters-a",
             "sixteen-letters-b",
         ];
-        let mut index = Index::with_capacity(keys.len());
+        let mut index = KeyIndex::with_capacity(keys.len());
         keys.iter().for_each(|key| index.add(key));
         for (at, key) in (0..).zip(keys) {
             assert_eq!(index.get(key), Some(at), "{key:?}");
         }
         assert_eq!(index.get("sixteen-letters-c"), None);
-        assert_eq!(Index::with_capacity(0).get("a"), None);
+        assert_eq!(KeyIndex::with_capacity(0).get("a"), None);
     }
 
     #[test]
     fn of_a_key_that_is_there_twice_the_first_is_found() {
-        let mut index = Index::with_capacity(100_000);
+        let mut index = KeyIndex::with_capacity(100_000);
         let keys: Vec<String> = (0..100_000).map(|n| format!("{}", n % 50_000)).collect();
         keys.iter().for_each(|key| index.add(key));
         for n in 0..50_000 {
             assert_eq!(index.get(&n.to_string()), Some(n));
         }
         let mut problems = Vec::new();
-        index.duplicates(&mut problems);
+        index.report_duplicates(&mut problems);
         assert_eq!(problems.len(), 50_000);
     }
 
     #[test]
-    fn what_was_meant_is_near() {
+    fn a_suggestion_is_spelled_like_the_unknown_name() {
         let known = ["download", "transcode", "publish"];
-        let nearest = |name| Suggest::new().nearest(name, known.into_iter());
+        let nearest = |name| Suggestions::new().nearest(name, known.into_iter());
         assert_eq!(nearest("downlaod").as_deref(), Some("download"));
         assert_eq!(nearest("Publish").as_deref(), Some("publish"));
         assert_eq!(nearest("transcod").as_deref(), Some("transcode"));
@@ -314,10 +314,10 @@ mod tests {
     }
 
     #[test]
-    fn looking_comes_to_an_end() {
+    fn the_search_for_suggestions_is_bounded() {
         let known: Vec<String> = (0..100_000).map(|n| format!("step-{n}")).collect();
-        let mut suggest = Suggest::new();
-        let mut nearest = || suggest.nearest("stepp-x", known.iter().map(String::as_str));
+        let mut suggestions = Suggestions::new();
+        let mut nearest = || suggestions.nearest("stepp-x", known.iter().map(String::as_str));
         let found = (0..100).filter(|_| nearest().is_some()).count();
         assert!(found > 0 && found < 100, "{found}");
     }

@@ -1,4 +1,4 @@
-//! What a graph may hold, before anything is written: rule 29, and bounds for what it does not name.
+//! The limits of a graph, checked before anything is written: those of rule 29, and further ones.
 
 use std::time::Duration;
 
@@ -7,42 +7,42 @@ use super::keys::{is_generated, is_name};
 use super::problem::Problem;
 use super::spec::{CallbackSpec, GraphSpec, Shape, StepKind, StepOptions, StepSpec};
 
-/// The most steps of a graph, those of embedded graphs included.
-pub(super) const STEPS: usize = 100_000;
-/// The most edges of a graph, those that barriers and merges add included.
-pub(super) const EDGES: usize = 1_000_000;
-/// The most arms of a branch.
-const ARMS: usize = 1_000;
-/// The most callbacks of a pipeline.
-const CALLBACKS: usize = 100;
-/// How deep branches may lie in one another.
-pub(super) const NESTED_ARMS: usize = 64;
-/// How deep graphs may lie in one another.
-pub(super) const NESTED_GRAPHS: usize = 16;
-/// How deep tuples may lie in one another in an input.
-const NESTED_TUPLES: usize = 8;
-/// The most tags, of a pipeline and of a run.
-pub(crate) const TAGS: usize = 16;
-/// The longest tag, in characters.
-pub(crate) const TAG: usize = 64;
-/// The longest display name, in bytes.
-const DISPLAY_NAME: usize = 256;
-/// The longest description, in bytes.
-const DESCRIPTION: usize = 4 << 10;
-/// The longest duration: what a timestamp can bear to have added.
-const LONGEST_MS: u64 = jobs::limits::LONGEST.as_secs() * 1_000;
-const UP_TO_LONGEST: &str = "from 1 ms to 100 years";
+/// The number of steps that a graph may have, those of embedded graphs included.
+pub(super) const MAX_STEPS: usize = 100_000;
+/// The number of edges that a graph may have, those of barriers and merges included.
+pub(super) const MAX_EDGES: usize = 1_000_000;
+/// The number of arms that a branch may have.
+const MAX_ARMS: usize = 1_000;
+/// The number of callbacks that a pipeline may have.
+const MAX_CALLBACKS: usize = 100;
+/// The number of arms that a step may be nested in.
+pub(super) const MAX_NESTED_ARMS: usize = 64;
+/// The number of graphs that a graph may be embedded in.
+pub(super) const MAX_NESTED_GRAPHS: usize = 16;
+/// The number of tuples that a value of an input or output may be nested in.
+const MAX_NESTED_TUPLES: usize = 8;
+/// The number of tags that a pipeline or a run may have.
+pub(crate) const MAX_TAGS: usize = 16;
+/// The length of the longest tag, in characters.
+pub(crate) const MAX_TAG_CHARS: usize = 64;
+/// The length of the longest display name, in bytes.
+const MAX_DISPLAY_NAME_BYTES: usize = 256;
+/// The length of the longest description, in bytes.
+const MAX_DESCRIPTION_BYTES: usize = 4 << 10;
+/// The longest duration, in milliseconds.
+const MAX_DURATION_MS: u64 = jobs::extension::limits::LONGEST.as_secs() * 1_000;
+const DURATION_RANGE: &str = "from 1 ms to 100 years";
 
-/// What holds for the whole pipeline.
+/// Checks what holds for the whole pipeline.
 pub(super) fn pipeline(spec: &GraphSpec, problems: &mut Vec<Problem>) {
     texts(spec, problems);
-    if spec.callbacks.len() > CALLBACKS {
+    if spec.callbacks.len() > MAX_CALLBACKS {
         problems.push(Problem::TooMany {
             place: Place::Pipeline,
             what: "callbacks",
             count: spec.callbacks.len(),
-            limit: CALLBACKS,
-            remedy: "let one callback do what several do",
+            limit: MAX_CALLBACKS,
+            remedy: "combine several callbacks into one",
         });
     }
     for (at, one) in spec.callbacks.iter().enumerate() {
@@ -54,18 +54,18 @@ fn texts(spec: &GraphSpec, problems: &mut Vec<Problem>) {
     let place = || Place::Pipeline;
     name(place, "pipeline's name", &spec.name, problems);
     if let Some(text) = &spec.display_name {
-        self::text("display name", text, DISPLAY_NAME, problems);
+        self::text("display name", text, MAX_DISPLAY_NAME_BYTES, problems);
     }
     if let Some(text) = &spec.description {
-        self::text("description", text, DESCRIPTION, problems);
+        self::text("description", text, MAX_DESCRIPTION_BYTES, problems);
     }
-    if spec.tags.len() > TAGS {
+    if spec.tags.len() > MAX_TAGS {
         problems.push(Problem::TooMany {
             place: place(),
             what: "tags",
             count: spec.tags.len(),
-            limit: TAGS,
-            remedy: "keep those that runs are looked for by",
+            limit: MAX_TAGS,
+            remedy: "keep those that runs are searched by",
         });
     }
     for tag in &spec.tags {
@@ -74,23 +74,17 @@ fn texts(spec: &GraphSpec, problems: &mut Vec<Problem>) {
     if let Some(ms) = spec.deadline_ms {
         duration(place, "deadline", ms, problems);
     }
-    if spec.output.len() > STEPS {
+    if spec.output.len() > MAX_STEPS {
         problems.push(Problem::TooMany {
             place: place(),
             what: "outputs",
             count: spec.output.len(),
-            limit: STEPS,
+            limit: MAX_STEPS,
             remedy: "return the outputs of fewer steps",
         });
     }
     if let Some(shape) = &spec.output_shape {
-        // An empty tuple is what a part of the pipeline returns that returns nothing.
-        nesting(
-            place,
-            "tuples in one another in its output",
-            shape,
-            problems,
-        );
+        nesting(place, "nested tuples in its output", shape, problems);
     }
 }
 
@@ -116,18 +110,18 @@ fn tag(tag: &str, problems: &mut Vec<Problem>) {
     let size = tag.chars().count();
     if tag.is_empty() {
         problems.push(Problem::Empty { place, what });
-    } else if size > TAG {
+    } else if size > MAX_TAG_CHARS {
         problems.push(Problem::TagTooLong {
             tag: shown(tag),
             size,
-            limit: TAG,
+            limit: MAX_TAG_CHARS,
         });
     } else if tag.contains('\0') {
         problems.push(Problem::HasNul { place, what });
     }
 }
 
-/// What a step says by itself.
+/// Checks the names, durations and options of a step.
 pub(super) fn step(step: &StepSpec, problems: &mut Vec<Problem>) {
     let place = || Place::Step(shown(&step.key));
     key(step, problems);
@@ -157,12 +151,7 @@ pub(super) fn step(step: &StepSpec, problems: &mut Vec<Problem>) {
 }
 
 fn shape(place: impl Fn() -> Place, shape: &Shape, problems: &mut Vec<Problem>) {
-    nesting(
-        &place,
-        "tuples in one another in its input",
-        shape,
-        problems,
-    );
+    nesting(&place, "nested tuples in its input", shape, problems);
     if shape.parts().any(|(_, part)| *part == Shape::Maybe) {
         problems.push(Problem::MaybeInInput { place: place() });
     }
@@ -185,18 +174,18 @@ fn nesting(
         .parts()
         .filter(|(_, part)| matches!(part, Shape::Tuple(_)));
     let deepest = tuples.map(|(around, _)| around + 1).max().unwrap_or(0);
-    if deepest > NESTED_TUPLES {
+    if deepest > MAX_NESTED_TUPLES {
         problems.push(Problem::TooMany {
             place: place(),
             what,
             count: deepest,
-            limit: NESTED_TUPLES,
+            limit: MAX_NESTED_TUPLES,
             remedy: "flatten it",
         });
     }
 }
 
-/// What the coordinator resolves may also have a generated key.
+/// Checks the key of a step. Only barriers and merges may have generated keys.
 fn key(step: &StepSpec, problems: &mut Vec<Problem>) {
     let resolved = matches!(step.kind, StepKind::Barrier | StepKind::Merge { .. });
     if is_name(&step.key) || resolved && is_generated(&step.key) {
@@ -222,12 +211,12 @@ fn arms(step: &StepSpec, arms: &[String], problems: &mut Vec<Problem>) {
             branch: shown(&step.key),
         });
     }
-    if arms.len() > ARMS {
+    if arms.len() > MAX_ARMS {
         problems.push(Problem::TooMany {
             place: place(),
             what: "arms",
             count: arms.len(),
-            limit: ARMS,
+            limit: MAX_ARMS,
             remedy: "decide in two branches, one after the other",
         });
     }
@@ -259,18 +248,18 @@ fn options(place: impl Fn() -> Place + Copy, options: &StepOptions, problems: &m
             range,
         });
     };
-    if options.attempts == 0 || i16::try_from(options.attempts).is_err() {
-        let given = options.attempts.to_string();
-        out("number of attempts", given, "from 1 to 32767");
+    if options.max_attempts == 0 || i16::try_from(options.max_attempts).is_err() {
+        let given = options.max_attempts.to_string();
+        out("option max_attempts", given, "from 1 to 32767");
     }
     if !(1_000..=86_400_000).contains(&options.lease_ms) {
         out("lease", ms(options.lease_ms), "from 1 s to 1 day");
     }
-    if options.delay_ms > LONGEST_MS {
+    if options.delay_ms > MAX_DURATION_MS {
         out("delay", ms(options.delay_ms), "at most 100 years");
     }
     let backoff = &options.backoff;
-    let longest = Duration::from_millis(LONGEST_MS);
+    let longest = Duration::from_millis(MAX_DURATION_MS);
     if backoff.base > longest || backoff.max > longest {
         let given = format!("{:?} to {:?}", backoff.base, backoff.max);
         out("backoff", given, "at most 100 years");
@@ -293,12 +282,12 @@ fn duration(
     given: u64,
     problems: &mut Vec<Problem>,
 ) {
-    if !(1..=LONGEST_MS).contains(&given) {
+    if !(1..=MAX_DURATION_MS).contains(&given) {
         problems.push(Problem::OutOfRange {
             place: place(),
             what,
             given: ms(given),
-            range: UP_TO_LONGEST,
+            range: DURATION_RANGE,
         });
     }
 }
@@ -317,10 +306,19 @@ fn ms(ms: u64) -> String {
     format!("{ms} ms")
 }
 
-/// What a message shows of a value that may be long or strange; a valid key is shown whole.
-pub(super) fn shown(value: &str) -> String {
-    const WHOLE: usize = 150;
-    if value.len() <= WHOLE && value.bytes().all(|byte| byte.is_ascii_graphic()) {
+/// Returns a step's key as messages show it. The node where the arms of a branch meet has the key of the branch,
+/// because the user did not write another.
+pub(super) fn shown_key(step: &StepSpec) -> String {
+    match &step.kind {
+        StepKind::Merge { branch, .. } if is_generated(&step.key) => shown(branch),
+        _ => shown(&step.key),
+    }
+}
+
+/// Returns a value as messages show it: escaped and cut off if it is long or strange. A valid key is shown whole.
+pub(crate) fn shown(value: &str) -> String {
+    const MAX_WHOLE_BYTES: usize = 150;
+    if value.len() <= MAX_WHOLE_BYTES && value.bytes().all(|byte| byte.is_ascii_graphic()) {
         return value.to_owned();
     }
     let mut text: String = value

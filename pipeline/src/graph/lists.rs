@@ -1,6 +1,6 @@
-//! Lists of lists in two allocations: the adjacency of a graph.
+//! Adjacency lists of a graph, in two allocations.
 
-/// A list for each step, laid end to end.
+/// A list for each step, stored one after the other.
 #[derive(Debug, Clone)]
 pub(super) struct Lists<T> {
     ends: Vec<u32>,
@@ -35,38 +35,38 @@ impl<T> Lists<T> {
         (0..self.ends.len() as u32).map(|step| (step, self.of(step)))
     }
 
-    /// Into the list that is being laid.
+    /// Adds an item to the list that is being built.
     pub(super) fn push(&mut self, item: T) {
         self.items.push(item);
     }
 
-    /// Ends the list that is being laid.
+    /// Ends the list that is being built.
     pub(super) fn end(&mut self) {
         self.ends.push(self.items.len() as u32);
     }
 
-    /// The list that is being laid.
+    /// Returns the list that is being built.
     pub(super) fn open(&self) -> &[T] {
         &self.items[self.open_from()..]
     }
 
-    /// The list that is being laid, to change it.
+    /// Returns the list that is being built, for changes.
     pub(super) fn open_mut(&mut self) -> &mut [T] {
         let from = self.open_from();
         &mut self.items[from..]
     }
 
-    /// Keeps what fits of the list that is being laid.
-    pub(super) fn retain_open(&mut self, fits: impl Fn(&T) -> bool) {
+    /// Keeps the items of the list that is being built for which `keep` holds.
+    pub(super) fn retain_open(&mut self, keep: impl Fn(&T) -> bool) {
         let open = self.items.split_off(self.open_from());
-        self.items.extend(open.into_iter().filter(fits));
+        self.items.extend(open.into_iter().filter(keep));
     }
 
     fn open_from(&self) -> usize {
         self.ends.last().map_or(0, |end| *end as usize)
     }
 
-    /// Of neighbours in a list that are the same, keeps the first.
+    /// Removes all but the first of equal neighbours in each list.
     pub(super) fn dedup(&mut self, same: impl Fn(&T, &T) -> bool)
     where
         T: Copy,
@@ -83,12 +83,12 @@ impl<T> Lists<T> {
         *self = kept;
     }
 
-    /// How many items there are in all lists.
+    /// Returns the number of items in all lists.
     pub(super) fn total(&self) -> usize {
         self.items.len()
     }
 
-    /// For each step, the items that name it, as seen from there, in the order of their lists.
+    /// Returns the reversed lists: for each step, the items that name it, in the order of their lists.
     pub(super) fn reversed<U: Copy>(
         &self,
         names: impl Fn(&T) -> u32,

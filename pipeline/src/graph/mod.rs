@@ -1,8 +1,7 @@
-//! The graph: building, validating, compiling, drawing. Pure, no I/O.
+//! The graph of a pipeline: validation, compiling and drawing, without I/O.
 //!
-//! A declaration comes to a [`spec::GraphSpec`], which says what was declared and nothing else; JSON
-//! is read into one too. [`Graph::compile`] judges it, with every [`Problem`] at once, and numbers
-//! it: what runs is a [`Graph`].
+//! A declaration makes a [`spec::GraphSpec`], which holds only what was declared; JSON is read into one too.
+//! [`Graph::compile`] validates it, reports every [`Problem`] at once, and numbers its nodes.
 
 mod compiled;
 mod declaration_error;
@@ -15,16 +14,28 @@ mod limits;
 mod lists;
 mod problem;
 mod shape;
+#[doc(hidden)]
 pub mod spec;
 #[cfg(test)]
 mod tests;
 mod validate;
 
-pub use compiled::{Arm, Downstream, Graph, Node, Upstream};
+pub use compiled::Graph;
+pub use invalid::Invalid;
+pub use problem::Problem;
+
+// What only tests, the coordinator and the fields of `Problem` name.
+#[doc(hidden)]
+pub use compiled::{Arm, Downstream, Node, Upstream};
+#[doc(hidden)]
 pub use declaration_error::DeclarationError;
+#[doc(hidden)]
 pub use fingerprint::Fingerprint;
-pub use invalid::{Invalid, Place};
+#[doc(hidden)]
+pub use invalid::Place;
+#[doc(hidden)]
 pub use json::ReadError;
-pub use keys::{barrier_key, merge_key, numbered_merge_key};
-pub(crate) use limits::{TAG, TAGS};
-pub use problem::{Absence, Problem};
+pub(crate) use keys::{barrier_key, merge_key};
+pub(crate) use limits::{MAX_TAG_CHARS, MAX_TAGS, shown};
+#[doc(hidden)]
+pub use problem::Absence;

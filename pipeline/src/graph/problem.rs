@@ -1,567 +1,587 @@
-//! What can be wrong with a graph, every problem in its own words.
+//! The problems that validation finds in a graph, each with its message.
 
 use std::fmt;
 
 use super::invalid::Place;
 
-/// One thing that is wrong with a graph. Its message names the steps and the remedy.
+/// One problem of a graph. Its message names the steps, the value and the remedy.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// A mistake that only the declaration can see.
+    /// A mistake that only the declaration can show.
     #[error(transparent)]
     Declared(#[from] super::DeclarationError),
 
-    /// Nothing to run.
-    #[error("there are no steps: declare at least one")]
+    /// The pipeline has no steps.
+    #[error("the pipeline has no steps: declare at least one")]
     NoSteps,
 
-    /// More of something than there may be.
+    /// There is more of something than the limit allows.
     #[error("{place} has {count} {what}, more than {limit}: {remedy}")]
     TooMany {
-        /// Where.
+        /// The step, callback or pipeline.
         place: Place,
-        /// Of what.
+        /// The things that are counted.
         what: &'static str,
         /// How many there are.
         count: usize,
-        /// How many there may be.
+        /// How many are allowed.
         limit: usize,
         /// What to do.
         remedy: &'static str,
     },
 
-    /// A name with other characters, or none, or too many.
-    #[error("{place}: the {what} `{value}` is not a name: use 1 to 128 of a-z A-Z 0-9 . _ -")]
+    /// A name is empty, too long, or has other characters.
+    #[error(
+        "{place}: the {what} `{value}` is invalid: use 1 to 128 of the characters a-z A-Z 0-9 . _ -"
+    )]
     InvalidName {
-        /// Where.
+        /// The step, callback or pipeline.
         place: Place,
-        /// Which name.
+        /// The name that is invalid.
         what: &'static str,
-        /// What was given.
+        /// The value that was given.
         value: String,
     },
 
-    /// A key that only the keys of barriers and merges can have.
+    /// A step has a key of the form that barriers and branches are given.
     #[error(
-        "the key `{key}` is reserved: keys with `:` are given to barriers and merges; \
-         use 1 to 128 of a-z A-Z 0-9 . _ -"
+        "the key `{key}` is reserved: keys with `:` are given to barriers and branches; use 1 to 128 of the characters \
+         a-z A-Z 0-9 . _ -"
     )]
     ReservedKey {
         /// The key.
         key: String,
     },
 
-    /// A text that is too long.
+    /// A text is too long.
     #[error("{place}: the {what} has {size} bytes, more than {limit}: shorten it")]
     TooLong {
-        /// Where.
+        /// The step, callback or pipeline.
         place: Place,
-        /// Which text.
+        /// The text that is too long.
         what: &'static str,
-        /// How long it is.
+        /// Its length in bytes.
         size: usize,
-        /// How long it may be.
+        /// The length that is allowed.
         limit: usize,
     },
 
-    /// A tag that is too long.
+    /// A tag is too long.
     #[error("the tag `{tag}` has {size} characters, more than {limit}: shorten it")]
     TagTooLong {
-        /// How it begins.
+        /// The beginning of the tag.
         tag: String,
-        /// How long it is, in characters.
+        /// Its length in characters.
         size: usize,
-        /// How long it may be.
+        /// The length that is allowed.
         limit: usize,
     },
 
-    /// A text of nothing.
+    /// A text or a tuple is empty.
     #[error("{place}: a {what} is empty: fill it in or leave it out")]
     Empty {
-        /// Where.
+        /// The step, callback or pipeline.
         place: Place,
-        /// Which text.
+        /// The text or tuple that is empty.
         what: &'static str,
     },
 
-    /// The one character that Postgres cannot store.
-    #[error("{place}: the {what} holds a NUL character: leave it out")]
+    /// A text holds a NUL character, which Postgres cannot store.
+    #[error("{place}: the {what} holds a NUL character, which Postgres cannot store: remove it")]
     HasNul {
-        /// Where.
+        /// The step, callback or pipeline.
         place: Place,
-        /// Which text.
+        /// The text.
         what: &'static str,
     },
 
-    /// A duration or a number that cannot be kept.
+    /// A duration or a number is out of range.
     #[error("{place}: the {what} is {given}: use {range}")]
     OutOfRange {
-        /// Where.
+        /// The step, callback or pipeline.
         place: Place,
-        /// Which setting.
+        /// The setting.
         what: &'static str,
-        /// What was given.
+        /// The value that was given.
         given: String,
-        /// What it may be.
+        /// The values that are allowed.
         range: &'static str,
     },
 
-    /// Two steps with one key.
+    /// Several steps have one key.
     #[error("the key `{key}` is declared {times} times: give each step a key of its own")]
     DuplicateKey {
         /// The key.
         key: String,
-        /// How often it is there.
+        /// How many steps have it.
         times: usize,
     },
 
-    /// A step after itself.
-    #[error("step `{step}` depends on itself: remove the edge")]
+    /// A step runs after itself.
+    #[error("step `{step}` runs after itself: remove this edge")]
     SelfDependency {
-        /// The step.
+        /// The key of the step.
         step: String,
     },
 
-    /// A name of a step that is not there.
-    #[error("{place} names `{key}` ({role}), and there is no such step{}", did_you_mean(.suggestion))]
+    /// A step is named that does not exist.
+    #[error(
+        "{place} names `{key}` ({role}), and there is no step with this key{}", did_you_mean(.suggestion)
+    )]
     UnknownKey {
-        /// Where it is named.
+        /// The step or pipeline that names it.
         place: Place,
-        /// As what it is named.
+        /// What the name is for.
         role: &'static str,
         /// The name.
         key: String,
-        /// What may have been meant.
+        /// A key that is spelled alike.
         suggestion: Option<String>,
     },
 
-    /// Steps that wait for one another.
+    /// Steps wait for one another in a cycle.
     #[error("cycle: {}: remove one of these edges", arrows(.path))]
     Cycle {
-        /// The steps, each before the next; the last is the first again.
+        /// The steps of the cycle, each before the next; the first is repeated at the end.
         path: Vec<String>,
     },
 
-    /// One upstream, taken twice where there can be one value only.
-    #[error("step `{step}` takes from `{upstream}` twice, and is given one value: take it once")]
+    /// A step takes one value twice where it is given only one.
+    #[error(
+        "step `{step}` takes the value of `{upstream}` twice, and is given only one value: take it once"
+    )]
     DuplicateEdge {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// Its upstream.
+        /// The key of the upstream step.
         upstream: String,
     },
 
-    /// A barrier with nothing before it.
-    #[error("barrier `{barrier}` comes first, and nothing is before it to wait for: remove it")]
-    BarrierFirst {
-        /// The barrier.
-        barrier: String,
-    },
-
-    /// A barrier with nothing after it.
-    #[error("barrier `{barrier}` comes last, and nothing is after it to hold back: remove it")]
-    BarrierLast {
-        /// The barrier.
-        barrier: String,
-    },
-
-    /// Two barriers with nothing between.
-    #[error("barrier `{barrier}` follows `{previous}` with no step between: remove one of them")]
-    BarrierTwice {
-        /// The first of the two.
-        previous: String,
-        /// The second.
-        barrier: String,
-    },
-
-    /// A barrier that only a part of a run would meet.
+    /// A barrier has no step before it.
     #[error(
-        "barrier `{barrier}` stands in the arm `{arm}` of `{branch}`: \
-         put it before the branch or after its arms"
+        "barrier `{barrier}` has no step before it: remove the barrier, or declare a step before it"
+    )]
+    BarrierFirst {
+        /// The key of the barrier.
+        barrier: String,
+    },
+
+    /// A barrier has no step after it.
+    #[error(
+        "barrier `{barrier}` has no step after it: remove the barrier, or declare a step after it"
+    )]
+    BarrierLast {
+        /// The key of the barrier.
+        barrier: String,
+    },
+
+    /// Two barriers have no step between them.
+    #[error("barriers `{previous}` and `{barrier}` have no step between them: remove one of them")]
+    BarrierTwice {
+        /// The key of the first barrier.
+        previous: String,
+        /// The key of the second barrier.
+        barrier: String,
+    },
+
+    /// A barrier is declared inside an arm.
+    #[error(
+        "barrier `{barrier}` is inside the arm `{arm}` of branch `{branch}`: declare the barrier before the branch or \
+         after it"
     )]
     BarrierInArm {
-        /// The barrier.
+        /// The key of the barrier.
         barrier: String,
-        /// The branch.
+        /// The key of the branch.
         branch: String,
-        /// The arm.
+        /// The name of the arm.
         arm: String,
     },
 
-    /// A barrier in the middle of a branch.
+    /// A barrier is between a branch and a step of one of its arms.
     #[error(
-        "a barrier stands between the branch `{branch}` and `{step}`, a step of its arm `{arm}`: \
-         put the barrier before the branch or after its arms"
+        "a barrier is between the branch `{branch}` and step `{step}` of its arm `{arm}`: declare the barrier before the \
+         branch or after it"
     )]
     ArmAcrossBarrier {
-        /// The branch.
+        /// The key of the branch.
         branch: String,
-        /// The arm.
+        /// The name of the arm.
         arm: String,
-        /// The step.
+        /// The key of the step.
         step: String,
     },
 
-    /// A dependency against the order of the phases.
+    /// A step runs after a step of a later phase.
     #[error(
-        "step `{step}` depends on `{upstream}` of a later phase: \
-         a barrier between them makes each wait for the other; declare `{upstream}` before the barrier"
+        "step `{step}` runs after `{upstream}`, which is in a later phase: declare `{upstream}` before the barrier, or \
+         `{step}` after it"
     )]
     LaterPhase {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// Its upstream, declared after a barrier that `step` is before.
+        /// The key of the upstream step.
         upstream: String,
     },
 
-    /// A value that is taken as sure and is not.
+    /// A step takes a value that may be absent as if it were always present.
     #[error(
-        "step `{step}` takes the value of `{upstream}` as sure, but {absence}: \
-         take it as one that may be absent (`maybe`), or {}", .absence.remedy(upstream)
+        "step `{step}` takes the value of `{upstream}` as always present, but {absence}: {}", .absence.remedy(upstream)
     )]
     MayBeAbsent {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// Its upstream.
+        /// The key of the upstream step, or of a branch.
         upstream: String,
-        /// Why the value may not be there.
+        /// Why the value may be absent.
         absence: Absence,
     },
 
-    /// An outcome of a step that may have none.
+    /// A step takes the outcome of a step that may not run.
     #[error(
-        "step `{step}` takes the outcome of `{upstream}`, but {absence}, and then it has neither a \
-         value nor a failure: take it as one that may be absent (`maybe`), or {}", .absence.remedy(upstream)
+        "step `{step}` takes the outcome of `{upstream}`, but {absence}, and then there is neither a value nor a failure: \
+         {}", .absence.remedy(upstream)
     )]
     NoOutcome {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// Its upstream.
+        /// The key of the upstream step.
         upstream: String,
-        /// Why it may not have run.
+        /// Why the upstream step may not run.
         absence: Absence,
     },
 
-    /// A value of something that never has one.
+    /// A value is taken from a barrier.
     #[error(
-        "{place} takes a value from the barrier `{barrier}`, which has none: take the order only"
+        "{place} takes a value from the barrier `{barrier}`, which has none: take its order only"
     )]
     NoValue {
-        /// Where.
+        /// The step or pipeline.
         place: Place,
-        /// The barrier.
+        /// The key of the barrier.
         barrier: String,
     },
 
-    /// The deciding step of a branch, whose failure is to be ignored.
+    /// The failure of a branch's deciding step is ignored.
     #[error(
-        "the failure of `{step}` cannot be ignored: without its value no arm can be chosen; \
-         use halt or continue, and do not make it optional"
+        "the failure of branch `{step}` cannot be ignored: without a decision no arm can be chosen; use \
+         `.failure_strategy(Halt)` or `.failure_strategy(Continue)`, and not `.optional()`"
     )]
     IgnoreOnBranch {
-        /// The deciding step.
+        /// The key of the branch.
         step: String,
     },
 
-    /// Optional, with a strategy that says otherwise.
+    /// A step is optional and has another failure strategy.
     #[error(
-        "step `{step}` is optional, which is to ignore its failure, and has another strategy of its \
-         own: remove one of the two"
+        "step `{step}` is optional, which ignores its failure, and has another failure strategy: remove `.optional()` or \
+         `.failure_strategy(..)`"
     )]
     OptionalWithStrategy {
-        /// The step.
+        /// The key of the step.
         step: String,
     },
 
-    /// A branch that leads nowhere.
+    /// A branch has no arms.
     #[error("branch `{branch}` has no arms: give it at least one")]
     NoArms {
-        /// The branch.
+        /// The key of the branch.
         branch: String,
     },
 
-    /// Two arms with one name.
-    #[error("branch `{branch}` has the arm `{arm}` twice: give each arm a name of its own")]
+    /// Two arms of a branch have one name.
+    #[error(
+        "branch `{branch}` has two arms with the name `{arm}`: give each arm a name of its own"
+    )]
     DuplicateArm {
-        /// The branch.
+        /// The key of the branch.
         branch: String,
-        /// The arm.
+        /// The name of the arms.
         arm: String,
     },
 
-    /// An arm or a merge of a step that decides nothing.
-    #[error("step `{step}` names `{key}` as its branch, which is no branch: name a branch")]
+    /// A step names a branch that is not one.
+    #[error(
+        "step `{step}` names `{key}` as its branch, but `{key}` is not a branch: name a branch"
+    )]
     NotABranch {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// What it named.
+        /// The key that it names.
         key: String,
     },
 
-    /// An arm that its branch does not have.
-    #[error("step `{step}` names the arm `{arm}`, which `{branch}` does not have: its arms are {}", listed(.arms))]
+    /// A step names an arm that its branch does not have.
+    #[error(
+        "step `{step}` names the arm `{arm}`, which branch `{branch}` does not have: its arms are {}", listed(.arms)
+    )]
     UnknownArm {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// The branch.
+        /// The key of the branch.
         branch: String,
-        /// What it named.
+        /// The name that it names.
         arm: String,
         /// The arms of the branch.
         arms: Vec<String>,
     },
 
-    /// A step of an arm that would not wait for the decision.
+    /// A step of an arm does not wait for the branch.
     #[error(
-        "step `{step}` stands in the arm `{arm}` of `{branch}` and would not wait for its decision: \
-         let it depend on `{branch}`, or on a step of the same arm"
+        "step `{step}` is in the arm `{arm}` of branch `{branch}` and does not wait for its decision: let it run after \
+         `{branch}`, or after a step of the same arm"
     )]
     ArmDetached {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// The branch.
+        /// The key of the branch.
         branch: String,
-        /// The arm.
+        /// The name of the arm.
         arm: String,
     },
 
-    /// Branches that stand in the arms of each other.
-    #[error("branch `{branch}` stands inside its own arm: take it out")]
+    /// A branch is inside one of its own arms.
+    #[error("branch `{branch}` is inside one of its own arms: move it out")]
     ArmOfItself {
-        /// The branch.
+        /// The key of the branch.
         branch: String,
     },
 
-    /// Steps that never both run.
+    /// A step runs after a step of another arm, which never runs in the same run.
     #[error(
-        "step `{step}` depends on `{upstream}`, which stands in another arm of `{branch}`: \
-         never do both run; remove the edge"
+        "step `{step}` runs after `{upstream}`, which is in another arm of branch `{branch}`: the two never run in one run; \
+         remove this edge"
     )]
     OtherArm {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// Its upstream.
+        /// The key of the upstream step.
         upstream: String,
-        /// The branch whose arms they stand in.
+        /// The key of the branch.
         branch: String,
     },
 
-    /// Embedded graphs, or arms, too deep in one another.
-    #[error("step `{step}` lies more than {limit} {what} deep: flatten the pipeline")]
+    /// Embedded graphs, or arms, are nested too deep.
+    #[error("step `{step}` is nested in more than {limit} {what}: flatten the pipeline")]
     TooDeep {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// What lies in one another.
+        /// What is nested.
         what: &'static str,
-        /// How deep they may.
+        /// The nesting that is allowed.
         limit: usize,
     },
 
-    /// A merge that stands elsewhere than its branch.
+    /// A merge is not in the arm that its branch is in.
     #[error(
-        "merge `{merge}` does not stand where its branch `{branch}` does: put both in one arm, or in none"
+        "merge `{merge}` is not where its branch `{branch}` is: declare both in one arm, or in none"
     )]
     MergeElsewhere {
-        /// The merge.
+        /// The key of the merge.
         merge: String,
-        /// The branch.
+        /// The key of the branch.
         branch: String,
     },
 
-    /// Two values for one arm.
-    #[error("merge `{merge}` has two values for the arm `{arm}`: an arm returns one")]
+    /// A merge has two values for one arm.
+    #[error("merge `{merge}` has two values for the arm `{arm}`: give it one")]
     DuplicateValue {
-        /// The merge.
+        /// The key of the merge.
         merge: String,
-        /// The arm.
+        /// The name of the arm.
         arm: String,
     },
 
-    /// The failure is the whole input of the step that takes it.
+    /// A step after a failure also runs after other steps.
     #[error(
-        "step `{step}` runs only if `{upstream}` failed, and depends on other steps too: \
-         let the failure be its only edge, and put what joins them after it"
+        "step `{step}` runs only if `{upstream}` fails, and also runs after other steps: keep the failure as its only \
+         upstream step, and declare a step after it that joins the others"
     )]
     FailureWithOthers {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// The step whose failure it takes.
+        /// The key of the step whose failure it waits for.
         upstream: String,
     },
 
-    /// The failure of something that does not fail.
-    #[error("step `{step}` runs only if `{upstream}` failed, which it never does: remove `{step}`")]
-    NeverFails {
-        /// The step.
-        step: String,
-        /// The step whose failure it takes.
-        upstream: String,
-    },
-
-    /// A step that waits for every end of another, where only a step after a failure does so, behind a barrier.
+    /// A step waits for the failure of something that cannot fail.
     #[error(
-        "step `{step}` takes nothing but the end of `{upstream}` (`ended`), which only a step after a failure \
-         takes, of the barrier before its phase: take the order only (`order`)"
+        "step `{step}` runs only if `{upstream}` fails, and `{upstream}` cannot fail: remove `{step}`"
+    )]
+    NeverFails {
+        /// The key of the step.
+        step: String,
+        /// The key of the upstream step.
+        upstream: String,
+    },
+
+    /// An `ended` edge is not between a barrier and a step after a failure.
+    #[error(
+        "step `{step}` takes only the end of `{upstream}` (`ended`), which only a step after a failure takes, from the \
+         barrier before its phase: take the order (`order`)"
     )]
     EndedWithoutBarrier {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// Its upstream.
+        /// The key of the upstream step.
         upstream: String,
     },
 
-    /// An any-join, or a step after a failure, whose upstream would not wait for what it waits for.
+    /// A step could start before its phase or its arm, because an upstream step is outside.
     #[error(
-        "step `{step}` {verb} `{upstream}`, which stands outside of its {area}: \
-         it could start before the {area} does; declare both in one"
+        "step `{step}` {verb} `{upstream}`, which is outside of its {area}: it could start before the {area} does; declare \
+         both in one {area}"
     )]
     Elsewhere {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// What it does with its upstream.
+        /// What the step does with the upstream step.
         verb: &'static str,
-        /// Its upstream.
+        /// The key of the upstream step.
         upstream: String,
-        /// What the upstream stands outside of: a phase or an arm.
+        /// What the upstream step is outside of: a phase or an arm.
         area: &'static str,
     },
 
-    /// An any-join of nothing.
+    /// A step waits for any of no steps.
     #[error("step `{step}` waits for any of no steps: name at least one")]
     AnyOfNone {
-        /// The step.
+        /// The key of the step.
         step: String,
     },
 
-    /// An any-join that takes from its upstreams differently.
+    /// A step waits for any of several steps and takes from them differently.
     #[error(
-        "step `{step}` waits for any of its upstreams and so takes from the one that succeeded first: \
-         take the value of all of them, or the order only of all of them"
+        "step `{step}` waits for any of several steps, and takes from them differently: take the value of all of them, or \
+         the order of all of them"
     )]
     AnyTakes {
-        /// The step.
+        /// The key of the step.
         step: String,
     },
 
-    /// A step for each element, of no list or of several.
+    /// A step that runs for each element of a list takes no list, or several.
     #[error(
-        "step `{step}` runs for each element of one list, and takes {taken} values: take exactly one, as sure"
+        "step `{step}` runs for each element of one list, and takes {taken} values: take exactly one that is always \
+         present"
     )]
     EachInput {
-        /// The step.
+        /// The key of the step.
         step: String,
         /// How many values it takes.
         taken: usize,
     },
 
-    /// An input of more values than are taken, or of fewer.
+    /// The input of a step has another number of values than its edges.
     #[error(
-        "the input of step `{step}` is made of {shaped} values, and its edges take {taken}: give \
-         `input` one value for each edge that takes something, or leave it out"
+        "the input of step `{step}` has {shaped} values, and its edges take {taken}: give `input` one value for each edge \
+         that takes a value, or leave it out"
     )]
     ShapeDiffers {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// How many values its input is made of.
+        /// How many values the input has.
         shaped: usize,
-        /// How many its edges take.
+        /// How many values the edges take.
         taken: usize,
     },
 
-    /// An input that says itself what may be absent.
-    #[error("{place} has a `maybe` in its input: that is for its edges to say; put `one` there")]
+    /// The shape of an input says that a value may be absent, which its edge says.
+    #[error(
+        "{place} has `maybe` in the shape of its input, where its edges say what may be absent: write `one`"
+    )]
     MaybeInInput {
-        /// Where.
+        /// The step.
         place: Place,
     },
 
-    /// An output of more values than are named, or of fewer.
+    /// The output of the pipeline has another number of values than the steps that it names.
     #[error(
-        "the output of the pipeline is made of {shaped} values, and {named} steps are named: give \
-         `output_shape` one value for each step in `output`, or leave it out"
+        "the output of the pipeline has {shaped} values, and names {named} steps: give `output_shape` one value for each \
+         step in `output`, or leave it out"
     )]
     OutputShapeDiffers {
-        /// How many values the output is made of.
+        /// How many values the output has.
         shaped: usize,
-        /// How many steps are named.
+        /// How many steps it names.
         named: usize,
     },
 
-    /// An input of another shape where there can be one value only.
-    #[error("step `{step}` {why} and so takes one value as it is: leave `input` out")]
+    /// An input has a shape where it can only be one value.
+    #[error("step `{step}` {why} and so takes one value: leave `input` out")]
     ShapeOfOne {
-        /// The step.
+        /// The key of the step.
         step: String,
         /// Why it takes one value.
         why: &'static str,
     },
 
-    /// A setting that what the step is cannot have.
+    /// A step has a setting that its kind cannot have.
     #[error("step `{step}` is a {kind} and cannot have {what}: remove them")]
     NotForKind {
-        /// The step.
+        /// The key of the step.
         step: String,
-        /// What it is.
+        /// The kind of the step.
         kind: &'static str,
-        /// What it has.
+        /// The setting.
         what: &'static str,
     },
 
-    /// A job without the options it is to be run with.
-    #[error("step `{step}` has a job and no options: fill in those of its type")]
+    /// A step with a job has no options.
+    #[error("step `{step}` has a job and no options: give it those of its job type")]
     NoOptions {
-        /// The step.
+        /// The key of the step.
         step: String,
     },
 
-    /// A problem in an embedded graph.
+    /// A graph that is embedded as a step has a problem.
     #[error("in the graph embedded as `{step}`: {problem}")]
     InChild {
-        /// The step that embeds it.
+        /// The key of the step.
         step: String,
-        /// The problem.
+        /// The problem of the embedded graph.
         problem: Box<Problem>,
     },
 }
 
-/// Why the value of a step may not be there.
+/// Why the value of a step may be absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Absence {
-    /// It is optional.
+    /// The step is optional.
     Optional,
-    /// It has the strategy Ignore.
+    /// The step has the strategy Ignore.
     Ignored,
-    /// Its pipeline has the strategy Ignore, and it has none of its own.
+    /// The pipeline has the strategy Ignore, and the step has none of its own.
     IgnoredByPipeline,
-    /// It runs only if another failed.
+    /// The step runs only if another step fails.
     AfterFailure {
-        /// The other.
+        /// The key of the other step.
         of: String,
     },
-    /// It stands in an arm that the step after it does not stand in.
+    /// The step is in an arm that the step after it is not in.
     InArm {
-        /// The branch.
+        /// The key of the branch.
         branch: String,
-        /// The arm.
+        /// The name of the arm.
         arm: String,
     },
-    /// It is a merge to which an arm gives no value.
+    /// An arm of the branch returns no value.
     ArmWithout {
-        /// The branch.
+        /// The key of the branch.
         branch: String,
-        /// The first such arm.
+        /// The name of the first such arm.
         arm: String,
     },
-    /// It is a merge to which an arm gives a value that may be absent.
+    /// An arm of the branch returns a value that may be absent.
     ArmUnsure {
-        /// The arm.
+        /// The name of the arm.
         arm: String,
-        /// The step whose value it gives.
+        /// The key of the step that the arm returns.
         value: String,
     },
-    /// It is an any-join whose upstreams may all be left out.
+    /// The step waits for any of several steps, and all of them may be skipped.
     AnyOfNone,
 }
 
@@ -571,21 +591,21 @@ impl fmt::Display for Absence {
             Self::Optional => f.write_str("it is optional"),
             Self::Ignored => f.write_str("its failure is ignored"),
             Self::IgnoredByPipeline => {
-                f.write_str("the pipeline ignores failures and it has no strategy of its own")
+                f.write_str("the pipeline ignores failures and it has no failure strategy of its own")
             }
-            Self::AfterFailure { of } => write!(f, "it runs only if `{of}` failed"),
+            Self::AfterFailure { of } => write!(f, "it runs only if `{of}` fails"),
             Self::InArm { branch, arm } => {
-                write!(f, "it runs only if the arm `{arm}` of `{branch}` is chosen")
+                write!(f, "it runs only if branch `{branch}` chooses the arm `{arm}`")
             }
             Self::ArmWithout { branch, arm } => {
-                write!(f, "the arm `{arm}` of `{branch}` returns nothing")
+                write!(f, "the arm `{arm}` of branch `{branch}` returns nothing")
             }
             Self::ArmUnsure { arm, value } => {
                 write!(f, "the arm `{arm}` returns `{value}`, which may be absent")
             }
             Self::AnyOfNone => f.write_str(
-                "it waits for any of several steps that may all be left out (each runs only after a \
-                 failure, or in an arm)",
+                "it waits for any of several steps that may all be skipped (each runs only after a failure, or in an \
+                 arm)",
             ),
         }
     }
@@ -594,18 +614,36 @@ impl fmt::Display for Absence {
 impl Absence {
     fn remedy(&self, upstream: &str) -> String {
         match self {
-            Self::Optional => format!("let `{upstream}` not be optional"),
-            Self::Ignored => format!("give `{upstream}` the strategy halt or continue"),
-            Self::IgnoredByPipeline => {
-                format!("give `{upstream}` a strategy of its own, halt or continue")
+            Self::Optional => format!(
+                "take an `Option` from the handle that `.optional()` returned, or remove `.optional()` from `{upstream}`"
+            ),
+            Self::Ignored => format!(
+                "take an `Option` or a `Result` from the handle that `.failure_strategy(Ignore)` returned, or give \
+                 `{upstream}` the strategy `Halt` or `Continue`"
+            ),
+            Self::IgnoredByPipeline => format!(
+                "give `{upstream}` the strategy `Halt` or `Continue`, or `.failure_strategy(Ignore)`, whose handle gives \
+                 an `Option`"
+            ),
+            Self::AfterFailure { .. } => {
+                format!("take an `Option`, or only the order: `p.following(..)` of `{upstream}`")
             }
-            Self::AfterFailure { .. } => "depend on it in order only".to_owned(),
-            Self::InArm { branch, .. } => {
-                format!("let every arm of `{branch}` return a value and take what they return")
+            Self::InArm { branch, .. } => format!(
+                "return `{upstream}` from its arm, and use the handle that the branch `{branch}` returns"
+            ),
+            Self::ArmWithout { .. } => {
+                "take an `Option`, or return a step from every arm".to_owned()
             }
-            Self::ArmWithout { .. } => "let every arm return a value".to_owned(),
-            Self::ArmUnsure { value, .. } => format!("make `{value}` sure within its arm"),
-            Self::AnyOfNone => format!("let `{upstream}` wait for a step that always runs, too"),
+            Self::ArmUnsure { value, .. } => {
+                format!(
+                    "take an `Option`, or return a step from the arm that is always present, instead of `{value}`"
+                )
+            }
+            Self::AnyOfNone => {
+                format!(
+                    "take an `Option`, or let `{upstream}` also wait for a step that always runs"
+                )
+            }
         }
     }
 }
@@ -617,7 +655,7 @@ fn did_you_mean(suggestion: &Option<String>) -> String {
     }
 }
 
-/// A path as it is read: `a -> b -> a`; of a long one, its ends.
+/// Writes a path as `a -> b -> a`; of a long path, only its ends.
 fn arrows(path: &[String]) -> String {
     const ENDS: usize = 6;
     if path.len() <= 2 * ENDS {

@@ -1,11 +1,11 @@
-//! The shape of a step's input, and of what a pipeline returns: how the values lie in it.
+//! The shape of a step's input and of a pipeline's output.
 
 use serde::{Deserialize, Serialize};
 
-/// How the values that a step takes lie in its input.
+/// The shape in which values make the input of a step, or the output of a pipeline.
 ///
-/// The values come along the edges that take something, in their order. From the edges alone `T`
-/// cannot be told from `(T,)`, nor either from a `Vec<T>` that happens to hold one.
+/// The values are those of the edges that take a value, in their order. The edges alone do not tell `T` from `(T,)`, or
+/// from a `Vec<T>` of one element.
 ///
 /// | the input | its shape | as JSON |
 /// |---|---|---|
@@ -16,18 +16,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
-    /// One value, as it is.
+    /// One value.
     One,
-    /// One value that may be absent. Only in what a pipeline returns; in an input, the edge says so.
+    /// One value that may be absent, in the output of a pipeline. In an input, the edge says so.
     Maybe,
-    /// So many values of one type.
+    /// A list of this many values of one type.
     List(u32),
-    /// One shape after the other.
+    /// A tuple of shapes.
     Tuple(Vec<Self>),
 }
 
 impl Shape {
-    /// The shape that follows from how many values are taken: none, one as it is, or a tuple.
+    /// Returns the shape that follows from the number of values: none, one value, or a tuple.
     pub fn of(values: usize) -> Option<Self> {
         match values {
             0 => None,
@@ -36,7 +36,7 @@ impl Shape {
         }
     }
 
-    /// How many values it holds: one for each edge that takes something.
+    /// Returns the number of values: one for each edge that takes a value.
     pub fn count(&self) -> usize {
         let values = |(_, shape): (usize, &Self)| match shape {
             Self::One | Self::Maybe => 1,
@@ -46,7 +46,7 @@ impl Shape {
         self.parts().map(values).fold(0, usize::saturating_add)
     }
 
-    /// Of each value in turn, whether it is sure to be there.
+    /// Iterates over the values, and returns for each whether it is always present.
     pub(crate) fn sure(&self) -> impl Iterator<Item = bool> {
         self.parts().flat_map(|(_, shape)| match shape {
             Self::One => std::iter::repeat_n(true, 1),
@@ -56,8 +56,8 @@ impl Shape {
         })
     }
 
-    /// It and everything in it, each with the number of tuples around it. It does not recurse: what
-    /// was read may be deep.
+    /// Iterates over the shape and all shapes in it, each with the number of tuples around it. It does not recurse,
+    /// because a shape that was read from JSON may be nested deep.
     pub(super) fn parts(&self) -> impl Iterator<Item = (usize, &Self)> {
         let mut waiting = vec![(0, self)];
         std::iter::from_fn(move || {

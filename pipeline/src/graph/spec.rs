@@ -1,28 +1,28 @@
-//! The untyped graph: what a declaration comes to, what JSON is read into, what is validated.
+//! The untyped graph that a declaration makes, that is read from JSON, and that is validated.
 //!
-//! It holds the shape and the resolved options of a pipeline, never the params of its steps: two runs
-//! of one pipeline with different params have the same graph.
+//! It holds the steps and their resolved options, but no params: two runs of one pipeline with different params have the
+//! same graph.
 
 use serde::{Deserialize, Serialize};
 
 pub use super::shape::Shape;
 
-/// A pipeline's shape, not yet validated.
+/// A graph that is not yet validated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphSpec {
-    /// The pipeline's name.
+    /// The name of the pipeline.
     pub name: String,
-    /// What people call it.
+    /// The name that people read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
-    /// What it is for.
+    /// The description of the pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Words to find its runs by.
+    /// Tags of every run, to find the runs by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// What a failed step means that has no strategy of its own.
+    /// The failure strategy of steps that have none of their own.
     #[serde(default)]
     pub strategy: Strategy,
     /// How long a run may take, from its start, in each round.
@@ -31,29 +31,29 @@ pub struct GraphSpec {
     /// Whether an advance in which no run ends may be lost if the database server crashes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asynchronous_commit: bool,
-    /// The nodes, in the order they were declared.
+    /// The nodes, in the order of their declaration.
     pub steps: Vec<StepSpec>,
     /// Jobs that a run fires when it ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub callbacks: Vec<CallbackSpec>,
-    /// The steps whose outputs are the pipeline's own.
+    /// The steps whose values make the pipeline's output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<String>,
-    /// How these lie in what a run returns. `None`: as follows from their number, [`Shape::of`] it.
+    /// The shape of the output; `None` is the shape that follows from the number of its steps ([`Shape::of`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_shape: Option<Shape>,
 }
 
-/// What a failed step means for its run.
+/// The failure strategy of a step: what its failure means for its run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// Every step that has not started is skipped; the run ends `halted`.
+    /// Skips every step that has not started; the run ends `halted`.
     #[default]
     Halt,
-    /// Only what depends on it is skipped; the run ends `failed`.
+    /// Skips only the steps that depend on the failed one; the run ends `failed`.
     Continue,
-    /// What depends on it goes on without its value; the run ends `failed` all the same.
+    /// Runs the steps that depend on the failed one without its value; the run ends `failed` all the same.
     Ignore,
 }
 
@@ -61,133 +61,133 @@ pub enum Strategy {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepSpec {
-    /// Its name within the graph.
+    /// The key of the node, unique in its graph.
     pub key: String,
-    /// What it is.
+    /// The kind of the node.
     pub kind: StepKind,
-    /// What it comes after, in the order of its input's elements.
+    /// The upstream edges, in the order of the input's values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<Edge>,
-    /// How what it takes lies in its input. `None`: as follows from the edges that take something,
-    /// [`Shape::of`] their number; where the first of several gives it, one value.
+    /// The shape of the input; `None` is the shape that follows from the number of edges that take a value
+    /// ([`Shape::of`]), or one value for an any-join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Shape>,
-    /// Which of its upstreams it waits for.
+    /// Which of the upstream steps the node waits for.
     #[serde(default, skip_serializing_if = "Join::is_all")]
     pub join: Join,
-    /// Its own strategy; it alone decides where there is one.
+    /// The failure strategy of the step; `None` is that of its pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// Its failure is ignored, and does not count in the run's status.
+    /// Whether the failure is ignored and does not count in the run's status.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
-    /// The arm of a branch it stands in; of nested ones, the innermost.
+    /// The innermost arm around the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<ArmRef>,
-    /// How its job is to be run: the type's own options, overridden by the step's.
+    /// The options of the node's job: those of its type, overridden by those of the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<StepOptions>,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "type", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum StepKind {
-    /// A job.
+    /// A step that runs a job.
     Job {
-        /// The job type's name.
+        /// The name of the job type.
         job: String,
-        /// Its declared version.
+        /// The declared version of the job type.
         version: u32,
     },
-    /// A job whose output chooses one of the arms.
+    /// A step that runs a job whose output chooses one of the arms.
     Branch {
-        /// The job type's name.
+        /// The name of the job type.
         job: String,
-        /// Its declared version.
+        /// The declared version of the job type.
         version: u32,
-        /// The names of the arms, in the order they were declared. Arms may be empty of steps.
+        /// The names of the arms, in the order of their declaration. An arm may have no steps.
         arms: Vec<String>,
     },
-    /// Where the arms of a branch come together: resolved by the coordinator, never a job. Its value
-    /// is what the chosen arm returned.
+    /// The node where the arms of a branch meet. Its value is that of the chosen arm. The coordinator resolves it; it
+    /// runs no job.
     Merge {
         /// The key of the branch.
         branch: String,
-        /// For each arm that returns a value, its name and the step whose output it is.
+        /// For each arm that returns a value, its name and the step that gives the value.
         values: Vec<(String, String)>,
     },
-    /// Splits the graph into phases: what is declared after it starts when all before it has ended.
-    /// Resolved by the coordinator, never a job.
+    /// A barrier between two phases: steps declared after it start when all steps before it have ended. The coordinator
+    /// resolves it; it runs no job.
     Barrier,
-    /// One job for each element of its upstream's list.
+    /// A step that runs one job for each element of a list.
     Each {
-        /// The job type's name.
+        /// The name of the job type.
         job: String,
-        /// Its declared version.
+        /// The declared version of the job type.
         version: u32,
-        /// How many elements may fail; `None` is none.
+        /// How many elements may fail; `None` is 0.
         tolerate: Option<u32>,
     },
-    /// A whole pipeline, embedded at declaration.
+    /// A pipeline that is embedded in this one.
     Child {
-        /// Its graph.
+        /// The graph of the embedded pipeline.
         graph: Box<GraphSpec>,
     },
-    /// Waits for a time.
+    /// A step that waits for a time.
     Timer {
-        /// From when its upstreams have ended.
+        /// The time to wait after the upstream steps have ended.
         delay_ms: u64,
     },
-    /// Waits for a signal from outside.
+    /// A step that waits for a signal from outside.
     Signal {
-        /// The signal's name.
+        /// The name of the signal.
         name: String,
-        /// How long it waits; `None` is for ever.
+        /// The longest time to wait; `None` is for ever.
         timeout_ms: Option<u64>,
     },
 }
 
-/// "After" between two steps, and what goes along it.
+/// An edge from an upstream step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
-    /// The key of the step before.
+    /// The key of the upstream step.
     pub step: String,
-    /// What the step after takes from it.
+    /// What the downstream step takes.
     #[serde(default)]
     pub takes: Takes,
 }
 
-/// What a step takes from one before it.
+/// What a step takes from an upstream step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Takes {
-    /// Its value, which must be sure to be there.
+    /// The value, which must always be present: `T`.
     #[default]
     Value,
-    /// Its value, if it is there: `Option<T>`.
+    /// The value, if it is present: `Option<T>`.
     Maybe,
-    /// Its value or its failure: `Result<T, Failure>`.
+    /// The value or the failure: `Result<T, Failure>`.
     Outcome,
-    /// Its failure: the step runs only if the one before failed for good.
+    /// The failure. The step runs only if the upstream step has failed.
     Failure,
-    /// Nothing: order only.
+    /// Nothing but the order.
     Order,
-    /// Nothing: order only, and every end of the step before satisfies the edge. Only between a barrier and a
-    /// step after the failure of a step before that barrier, where validation adds it.
+    /// Nothing but the order, satisfied by any end of the upstream step. Validation adds it between a barrier and a step
+    /// after the failure of a step before that barrier.
     Ended,
 }
 
 impl Takes {
-    /// Whether the edge adds an element to the input of the step after.
+    /// Returns whether the edge adds a value to the input of the downstream step.
     pub fn is_input(self) -> bool {
         !matches!(self, Self::Order | Self::Ended)
     }
 }
 
-/// Which of its upstreams a step waits for.
+/// Which of its upstream steps a step waits for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Join {
@@ -210,20 +210,20 @@ impl Join {
 pub struct ArmRef {
     /// The key of the branch.
     pub branch: String,
-    /// The arm's name.
+    /// The name of the arm.
     pub arm: String,
 }
 
-/// How a step's job is to be run: resolved, nothing left to look up.
+/// The resolved options of a step's job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepOptions {
-    /// The queue.
+    /// The queue of the job.
     pub queue: String,
-    /// Higher runs first.
+    /// The priority of the job; higher runs first.
     pub priority: i16,
-    /// How often it is tried.
-    pub attempts: u16,
+    /// The number of attempts.
+    pub max_attempts: u16,
     /// How long one attempt may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
@@ -231,7 +231,7 @@ pub struct StepOptions {
     pub lease_ms: u64,
     /// The wait between attempts.
     pub backoff: jobs::Backoff,
-    /// How long it waits after its upstreams have ended.
+    /// The delay after the upstream steps have ended.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delay_ms: u64,
 }
@@ -245,24 +245,24 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallbackSpec {
-    /// When it fires.
+    /// The ends that fire the callback.
     pub on: CallbackOn,
-    /// The job type's name.
+    /// The name of the job type.
     pub job: String,
-    /// Its declared version.
+    /// The declared version of the job type.
     pub version: u32,
-    /// How it is to be run.
+    /// The options of the job.
     pub options: StepOptions,
 }
 
-/// When a callback fires.
+/// The ends of a run that fire a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackOn {
-    /// At every end.
+    /// Every end.
     Complete,
-    /// When the run succeeded.
+    /// The run succeeded.
     Success,
-    /// When the run failed or was halted.
+    /// The run failed or was halted.
     Failure,
 }

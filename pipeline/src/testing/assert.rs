@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use jobs::hidden::Hidden;
+use jobs::extension::redact::Redacted;
 use serde::de::DeserializeOwned;
 
 use super::Harness;
@@ -59,7 +59,7 @@ struct More {
 impl fmt::Debug for More {
     /// Without what the step returned: it is asked for by [`StepAssert::output`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let output = self.output.as_ref().map(|json| Hidden(json.len()));
+        let output = self.output.as_ref().map(|json| Redacted(json.len()));
         f.debug_struct("More")
             .field("output", &output)
             .field("after", &self.after)

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 
-use jobs::seams::Fake;
+use jobs::testing::Fake;
 use jobs::{Context, JobError, Perform};
 use parking_lot::Mutex;
 

@@ -1,6 +1,6 @@
 //! Barriers: resolved by the coordinator, never a job.
 
-use pipeline::{NodeKind, Pipeline, Plan, Step};
+use pipeline::{NodeKind, Pipeline, PipelineBuilder, Step};
 use tests::with_database;
 
 use super::hand::{Choose, Hand, WayArms, chose, declare, work_or_nothing};
@@ -52,7 +52,7 @@ async fn barriers_split_a_run_into_phases_and_are_no_jobs() {
 }
 
 /// A branch of which one arm may have work, as a root.
-fn branch(p: &Plan, work: bool) -> Step<()> {
+fn branch(p: &PipelineBuilder, work: bool) -> Step<()> {
     if work {
         work_or_nothing(p, &[])
     } else {

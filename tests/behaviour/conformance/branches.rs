@@ -1,6 +1,6 @@
 //! Branches: decided by a job (§8), not by a method inside the coordinator's transaction.
 
-use pipeline::{Continue, Pipeline, Plan, Step};
+use pipeline::{Continue, Pipeline, PipelineBuilder, Step};
 use tests::with_database;
 
 use super::hand::{Choose, Hand, WayArms, chose, declare, failure, work_or_nothing};
@@ -264,7 +264,7 @@ async fn an_answer_that_is_no_arm_fails_the_branch_and_names_the_arms() {
     .await;
 }
 
-fn undecided(p: &Plan, upstreams: &[Step<String>]) {
+fn undecided(p: &PipelineBuilder, upstreams: &[Step<String>]) {
     let way = work_or_nothing(p, upstreams);
     p.following(&way).step("finish", act("finish"));
 }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use ::jobs::manual::Outcome;
+use ::jobs::testing::Outcome;
 use pipeline::{Error, Pipeline, RunStatus};
 use tests::with_database;
 
-use super::hand::{Hand, callbacks, declare, failure, halt, named, success};
+use super::hand::{Hand, callbacks, declare, end_run, failure, named, success};
 use crate::runs::support::act;
 
 /// `a`, then `b`, with callbacks.
 fn two() -> Pipeline {
     declare(|p| {
-        let a = p.step("a", act("a")).attempts(3);
+        let a = p.step("a", act("a")).max_attempts(3);
         p.following(&a).step("b", act("b"));
         callbacks(p);
     })
@@ -228,7 +228,7 @@ async fn a_halt_from_inside_during_a_cancel_is_kept() {
         let run = it.start(two()).await;
         it.take().await;
         run.cancel().await.unwrap();
-        it.end(&run, "a", halt()).await;
+        it.end(&run, "a", end_run()).await;
         it.is(&run, "cancelled", "a ended_run, b cancelled").await;
     })
     .await;

@@ -1,4 +1,4 @@
-//! Runs that come after runs.
+//! Chains: runs that start after other runs.
 
 use pipeline::{Continue, Pipeline, Run};
 use tests::with_database;

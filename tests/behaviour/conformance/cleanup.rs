@@ -1,4 +1,4 @@
-//! Old runs go, and with them all that was theirs.
+//! Pruning: old runs are deleted with all their rows.
 
 use std::time::Duration;
 

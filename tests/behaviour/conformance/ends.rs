@@ -1,19 +1,19 @@
-//! What an end does: to its step, to its run, when it comes again.
+//! The end of an attempt: its effect on the step and the run, and a repeated end.
 
 use std::time::Duration;
 
-use ::jobs::manual::ManualEngine;
-use ::jobs::manual::{Outcome, Slots};
+use ::jobs::testing::ManualEngine;
+use ::jobs::testing::{Outcome, Slots};
 use pipeline::{Continue, Ignore, Pipeline, RunStatus, StepStatus, Worker};
 use tests::with_database;
 use tokio_util::sync::CancellationToken;
 
-use super::hand::{CLAIM, Hand, callbacks, declare, engine, failure, halt, success};
+use super::hand::{CLAIM, Hand, callbacks, declare, end_run, engine, failure, success};
 use crate::runs::support::{Script, Told, act};
 
 fn one(attempts: u16) -> Pipeline {
     declare(|p| {
-        p.step("a", act("a")).attempts(attempts);
+        p.step("a", act("a")).max_attempts(attempts);
         callbacks(p);
     })
 }
@@ -95,7 +95,7 @@ async fn a_discarded_attempt_is_the_last_and_fails_its_step() {
         let mut it = Hand::new(db).await;
         let run = it
             .start(declare(|p| {
-                let a = p.step("a", act("a")).attempts(5);
+                let a = p.step("a", act("a")).max_attempts(5);
                 p.following(&a).step("b", act("b"));
             }))
             .await;
@@ -136,7 +136,7 @@ async fn an_end_that_comes_again_changes_nothing() {
         // Nor one of a step that was left out: its attempt was one of an earlier round.
         let run = it
             .start(declare(|p| {
-                let a = p.step("a", act("a")).on_failure(Ignore);
+                let a = p.step("a", act("a")).failure_strategy(Ignore);
                 p.following(&a).step("b", act("b"));
             }))
             .await;
@@ -145,7 +145,7 @@ async fn an_end_that_comes_again_changes_nothing() {
         it.is(&run, "halted", "a failed, b failed").await;
         run.reopen().step("a").await.unwrap();
         it.take().await;
-        it.end(&run, "a", halt()).await;
+        it.end(&run, "a", end_run()).await;
         it.is(&run, "succeeded", "a ended_run, b skipped").await;
         it.again(&run, "b", success()).await;
         it.is(&run, "succeeded", "a ended_run, b skipped").await;

@@ -1,11 +1,11 @@
-//! A worker whose every claim and every end is the test's, and steps that are never performed.
+//! A worker whose claims and ends the test makes one by one; its steps are never performed.
 
 use std::collections::HashMap;
 
-use ::jobs::manual::{ManualEngine, Outcome, Slots, Turn};
-use ::jobs::seams::Claimed;
+use ::jobs::extension::Claimed;
+use ::jobs::testing::{ManualEngine, Outcome, Slots, Turn};
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Branch, Client, Pipeline, Plan, Run, Step, Worker};
+use pipeline::{Branch, Client, Pipeline, PipelineBuilder, Run, Step, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use tests::Database;
@@ -33,16 +33,16 @@ impl Perform for Choose {
 }
 
 /// A pipeline called `p`.
-pub(super) fn declare(steps: impl FnOnce(&Plan)) -> Pipeline {
+pub(super) fn declare(steps: impl FnOnce(&PipelineBuilder)) -> Pipeline {
     named("p", steps)
 }
 
-pub(super) fn named(name: &str, steps: impl FnOnce(&Plan)) -> Pipeline {
+pub(super) fn named(name: &str, steps: impl FnOnce(&PipelineBuilder)) -> Pipeline {
     Pipeline::configure(name, |p| steps(p)).unwrap()
 }
 
 /// A branch called `way`: one arm has a step, `work`, and the other none. After nothing, it is a root.
-pub(super) fn work_or_nothing(p: &Plan, upstreams: &[Step<String>]) -> Step<()> {
+pub(super) fn work_or_nothing(p: &PipelineBuilder, upstreams: &[Step<String>]) -> Step<()> {
     let hd = || {
         p.step("work", Act("work".into()));
     };
@@ -51,7 +51,7 @@ pub(super) fn work_or_nothing(p: &Plan, upstreams: &[Step<String>]) -> Step<()> 
 }
 
 /// The three callbacks, each of which is told what it is for.
-pub(super) fn callbacks(p: &Plan) {
+pub(super) fn callbacks(p: &PipelineBuilder) {
     p.on_complete(Told("complete".into()));
     p.on_success(Told("success".into()));
     p.on_failure(Told("failure".into()));
@@ -65,8 +65,8 @@ pub(super) fn failure() -> Outcome {
     Outcome::Discard("Broken".into(), "made to".into())
 }
 
-pub(super) fn halt() -> Outcome {
-    Outcome::Halt("\"enough\"".into())
+pub(super) fn end_run() -> Outcome {
+    Outcome::EndOwner("\"enough\"".into())
 }
 
 /// The answer of a deciding step.

@@ -1,7 +1,7 @@
-//! Races: each alone, many rounds, each with engines of its own on connections of their own.
+//! Races, many rounds of each. Each side has an engine and connections of its own.
 
-use ::jobs::manual::{ManualEngine, Slots};
-use ::jobs::seams::Claimed;
+use ::jobs::extension::Claimed;
+use ::jobs::testing::{ManualEngine, Slots};
 use futures_util::future::join_all;
 use pipeline::{Client, Continue, Pipeline, Run};
 use tests::with_database;
@@ -206,13 +206,13 @@ async fn cancel_against_release(next: &'static [&'static str], rounds: usize) {
 
 /// Scenarios: T031
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_and_the_end_that_enqueues_a_step() {
+async fn a_cancel_and_the_end_that_enqueues_a_step_leave_it_running_or_without_a_job() {
     cancel_against_release(&["a"], 50).await;
 }
 
 /// Scenarios: T032
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_and_the_end_that_enqueues_several_steps() {
+async fn a_cancel_and_the_end_that_enqueues_several_steps_leave_all_running_or_none() {
     cancel_against_release(&["a", "b", "c", "d"], 50).await;
 }
 
@@ -246,7 +246,7 @@ async fn the_last_ends_of_a_run_at_once_fire_its_callbacks_once() {
 ///
 /// Scenarios: H086
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_against_the_decision_of_a_branch_at_the_root() {
+async fn a_cancel_and_the_decision_of_a_branch_at_the_root_leave_the_run_cancelled() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let mut hand = engine(db.pool()).await;

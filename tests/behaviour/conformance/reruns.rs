@@ -1,4 +1,4 @@
-//! Re-running: what the page of the reference does on a button, as far as it is the engine's.
+//! Re-running: a button on the reference system's page; here the part that concerns the engine.
 
 use pipeline::Pipeline;
 use tests::with_database;

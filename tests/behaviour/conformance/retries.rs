@@ -1,4 +1,4 @@
-//! Retries are the job's; types that nobody knows; params that do not decode.
+//! Retries of jobs, job types that no worker knows, and params that do not decode.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ async fn a_step_that_fails_each_time_has_failed_when_its_attempts_are_used_up() 
         let it = Running::start(db);
         it.script.tell("a", What::Fail);
         let pipeline = declare(|p| {
-            p.step("a", act("a")).attempts(3);
+            p.step("a", act("a")).max_attempts(3);
         });
         let run = it.client.start(pipeline).await.unwrap();
         assert_eq!(run.wait().await.unwrap(), RunStatus::Halted);

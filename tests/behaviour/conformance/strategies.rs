@@ -1,9 +1,9 @@
-//! Halt, continue, ignore; halting from inside; what an end does to the steps after it.
+//! The strategies Halt, Continue and Ignore, and the early end of a run by one of its steps.
 
 use pipeline::{Continue, Ignore};
 use tests::with_database;
 
-use super::hand::{Hand, declare, failure, halt};
+use super::hand::{Hand, declare, end_run, failure};
 use crate::runs::support::act;
 
 /// Scenarios: T055, T232
@@ -36,7 +36,7 @@ async fn a_steps_own_ignore_under_halt_halts_nothing() {
         let mut it = Hand::new(db).await;
         let run = it
             .start(declare(|p| {
-                let a = p.step("a", act("a")).on_failure(Ignore);
+                let a = p.step("a", act("a")).failure_strategy(Ignore);
                 let b = p.following(&a).step("b", act("b"));
                 p.following(&b).step("c", act("c"));
                 let d = p.step("d", act("d"));
@@ -61,7 +61,7 @@ async fn what_comes_after_an_ignored_failure_runs_all_the_way_down() {
         let mut it = Hand::new(db).await;
         let run = it
             .start(declare(|p| {
-                let a = p.step("a", act("a")).on_failure(Ignore);
+                let a = p.step("a", act("a")).failure_strategy(Ignore);
                 let b = p.following(&a).step("b", act("b"));
                 p.following(&b).step("c", act("c"));
             }))
@@ -124,7 +124,7 @@ async fn a_step_that_continues_under_ignore_breaks_all_that_comes_after_it() {
         let run = it
             .start(declare(|p| {
                 p.failure_strategy(Ignore);
-                let a = p.step("a", act("a")).on_failure(Continue);
+                let a = p.step("a", act("a")).failure_strategy(Continue);
                 let b = p.following(&a).step("b", act("b"));
                 p.following(&b).step("c", act("c"));
             }))
@@ -191,7 +191,7 @@ async fn halting_from_inside_ends_a_run_early_and_well() {
                 p.following(&a).step("after", act("after"));
             }))
             .await;
-        it.end(&run, "a", halt()).await;
+        it.end(&run, "a", end_run()).await;
         it.is(&run, "succeeded", "a ended_run, after skipped").await;
         // For the queue it is a success: tried once, and no error.
         let attempts = run.attempts("a").await.unwrap();
@@ -217,7 +217,7 @@ async fn what_runs_beside_a_halt_from_inside_ends_as_ever() {
                 p.following((&a, &b)).step("after", act("after"));
             }))
             .await;
-        it.end(&run, "a", halt()).await;
+        it.end(&run, "a", end_run()).await;
         it.is(&run, "running", "a ended_run, b enqueued, after skipped")
             .await;
         it.succeed(&run, "b").await;

@@ -1,8 +1,8 @@
-//! What a cancelled step, its run's callbacks and its times say; and client transactions that are refused.
+//! The state, callbacks and times of cancelled steps; and client transactions that are refused.
 
 use std::time::Duration;
 
-use ::jobs::manual::Outcome;
+use ::jobs::testing::Outcome;
 use pipeline::{Client, Error, Pipeline, StepState, StepStatus};
 use sqlx::types::Json;
 use tests::with_database;
@@ -14,7 +14,7 @@ use crate::runs::support::{Running, act, take_up_all};
 fn tried_again() -> Pipeline {
     declare(|p| {
         p.deadline(Duration::from_secs(60));
-        p.step("a", act("a")).attempts(3);
+        p.step("a", act("a")).max_attempts(3);
         p.step("b", act("b"));
         callbacks(p);
     })
@@ -214,7 +214,7 @@ async fn a_client_transaction_that_holds_a_run_has_limits_of_its_own() {
 async fn an_attempt_whose_worker_died_in_a_cancelling_run_was_not_retried() {
     with_database(async |db| {
         let client = Client::new(db.pool().clone());
-        let pipeline = Pipeline::configure("x", |p| p.step("a", act("a")).attempts(3));
+        let pipeline = Pipeline::configure("x", |p| p.step("a", act("a")).max_attempts(3));
         let run = client.start(pipeline.unwrap()).await.unwrap();
         sqlx::query(
             "update pipeline.jobs set status = 'running', token = id, worker = 99, attempt = 1,

@@ -1,4 +1,4 @@
-//! What a declaration comes to.
+//! The graph that a declaration builds.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use jobs::{Backoff, Context, Job, JobError, Perform};
 use pipeline::graph::spec::{
     CallbackOn, Edge, GraphSpec, Join, Shape, StepKind, StepSpec, Strategy, Takes,
 };
-use pipeline::schemars::JsonSchema;
 use pipeline::{
-    Branch, Continue, Define, Failure, Halt, Ignore, Invalid, Named, Pipeline, Plan, RunEnded, Step,
+    Branch, Continue, Define, Failure, Halt, Ignore, Invalid, Named, Pipeline, PipelineBuilder,
+    RunEnded, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -303,7 +303,7 @@ fn steps_are_recorded_in_order_with_all_their_options_and_never_their_params() {
             .step("a", Load { secret })
             .queue("other")
             .priority(9)
-            .attempts(2)
+            .max_attempts(2)
             .timeout(Duration::from_secs(9))
             .lease(Duration::from_secs(8))
             .backoff(Backoff::fixed(Duration::from_secs(1)))
@@ -314,7 +314,11 @@ fn steps_are_recorded_in_order_with_all_their_options_and_never_their_params() {
     assert_eq!(keys(spec), ["a", "b"]);
     let options = step(spec, "a").options.as_ref().unwrap();
     assert_eq!(
-        (options.queue.as_str(), options.priority, options.attempts),
+        (
+            options.queue.as_str(),
+            options.priority,
+            options.max_attempts
+        ),
         ("other", 9, 2)
     );
     assert_eq!(
@@ -332,7 +336,11 @@ fn steps_are_recorded_in_order_with_all_their_options_and_never_their_params() {
     });
     let options = step(self::spec(&of_type), "a").options.clone().unwrap();
     assert_eq!(
-        (options.queue.as_str(), options.priority, options.attempts),
+        (
+            options.queue.as_str(),
+            options.priority,
+            options.max_attempts
+        ),
         ("media", 3, 7)
     );
     assert_eq!(options.timeout_ms, Some(60_000));
@@ -458,9 +466,9 @@ fn branches_have_arms_come_together_and_follow_one_another() {
 fn a_step_has_its_own_strategy_or_none() {
     let declared = Pipeline::configure("u044", |p| {
         let none = p.step("none", Make);
-        none.then("halt", Add).on_failure(Halt);
-        none.then("continue", Add).on_failure(Continue);
-        let ignored = none.then("ignore", Add).on_failure(Ignore);
+        none.then("halt", Add).failure_strategy(Halt);
+        none.then("continue", Add).failure_strategy(Continue);
+        let ignored = none.then("ignore", Add).failure_strategy(Ignore);
         p.after((&none, &ignored)).step("maybe", Either);
         p.after((&none, &ignored)).step("outcome", Judge);
         p.after_failure(&ignored).step("mend", Mend);
@@ -573,7 +581,7 @@ fn a_list_of_none_is_held_back_by_its_phase() {
 fn a_handle_given_twice_gives_two_values() {
     let declared = Pipeline::configure("twice", |p| {
         let a = p.step("a", Make);
-        let ignored = p.step("ignored", Make).on_failure(Ignore);
+        let ignored = p.step("ignored", Make).failure_strategy(Ignore);
         p.after((&a, &a)).following(&a).step("both", Both);
         p.after(&[a.clone(), a.clone(), a.clone()]).step("sum", Sum);
         p.after((&ignored, &ignored)).step("judge", JudgeAgain);
@@ -650,7 +658,7 @@ fn the_first_of_steps_in_an_arm_may_be_absent() {
         any.then("d", Add);
     }));
     assert!(
-        found.len() == 1 && found[0].contains("the value of `c` as sure"),
+        found.len() == 1 && found[0].contains("the value of `c` as always present"),
         "{found:?}"
     );
 }
@@ -665,7 +673,7 @@ fn a_handle_of_another_pipeline_is_refused() {
         p.after((&b, &stolen)).step("c", Both);
     }));
     assert!(
-        found[0].contains("`c`") && found[0].contains("`theirs`"),
+        found.len() == 1 && found[0].contains("`c`") && found[0].contains("`theirs`"),
         "{found:?}"
     );
 }
@@ -696,8 +704,7 @@ fn a_handle_can_be_held_over_an_await_and_sent_to_another_thread() {
 }
 
 /// The params of a named pipeline.
-#[derive(Serialize, Deserialize, JsonSchema, Pipeline)]
-#[schemars(crate = "pipeline::schemars")]
+#[derive(Serialize, Deserialize, Pipeline)]
 #[pipeline(name = "video.processing")]
 struct Video {
     id: i64,
@@ -705,8 +712,9 @@ struct Video {
 }
 
 impl Define for Video {
+    type Jobs = (Make, Add);
     type Output = Step<i64>;
-    fn define(&self, p: &Plan) -> Self::Output {
+    fn define(&self, p: &PipelineBuilder) -> Self::Output {
         let source = p.step("source", Make);
         for preset in &self.presets {
             source.then(&format!("to_{preset}"), Add);
@@ -726,6 +734,197 @@ fn a_named_pipeline_is_declared_from_its_params() {
     assert_eq!(schema["properties"]["id"]["type"], "integer");
     assert_eq!(schema["required"], serde_json::json!(["id", "presets"]));
     let _: Pipeline<i64> = declared.unwrap();
+}
+
+/// Declares a step and a callback whose jobs it does not list.
+#[derive(Serialize, Deserialize, Pipeline)]
+struct Unlisted {}
+
+impl Define for Unlisted {
+    type Jobs = (Make, (Both, Video));
+    type Output = ();
+    fn define(&self, p: &PipelineBuilder) {
+        let a = p.step("a", Make);
+        a.then("listed_by_video", Add);
+        a.then("decide", Decide);
+        p.on_failure(Tell);
+    }
+}
+
+#[test]
+fn a_job_that_a_named_pipeline_does_not_list_is_refused_with_its_step() {
+    let found = problems(Unlisted {}.pipeline());
+    assert_eq!(found.len(), 2, "{found:?}");
+    for (problem, place, job, job_type) in [
+        (&found[0], "step `decide`", "`decide`", "::Decide`"),
+        (&found[1], "callback 1", "`tell`", "::Tell`"),
+    ] {
+        assert!(problem.starts_with(place), "{problem}");
+        for part in [job, job_type, "::Unlisted`", "`type Jobs`"] {
+            assert!(problem.contains(part), "{part}: {problem}");
+        }
+    }
+}
+
+/// Params with serde's defaults and doc comments, which their schema has.
+#[derive(Debug, Default, Serialize, Deserialize, Pipeline)]
+#[serde(default, rename_all = "camelCase")]
+struct Lenient {
+    /// The number of copies.
+    copy_count: u32,
+}
+
+impl Define for Lenient {
+    type Jobs = Make;
+    type Output = Step<i64>;
+    fn define(&self, p: &PipelineBuilder) -> Self::Output {
+        p.step("a", Make)
+    }
+}
+
+#[test]
+fn the_schema_of_params_follows_their_serde_attributes() {
+    let schema = Lenient::params_schema();
+    assert_eq!(schema["title"], "Lenient");
+    let count = &schema["properties"]["copyCount"];
+    assert_eq!(count["type"], "integer", "{schema}");
+    assert_eq!(count["default"], 0);
+    assert_eq!(count["description"], "The number of copies.");
+    assert_eq!(schema["required"], serde_json::Value::Null);
+}
+
+/// Params that hold a float.
+#[derive(Debug, Clone, Serialize, Deserialize, Job)]
+struct Scale {
+    factors: Vec<f64>,
+}
+
+impl Perform for Scale {
+    type Input = ();
+    type Output = i64;
+    async fn perform(self, (): (), _: &Context) -> Result<i64, JobError> {
+        Ok(1)
+    }
+}
+
+#[test]
+fn params_that_json_cannot_hold_are_refused_with_their_path() {
+    let factors = vec![1.0, f64::NAN];
+    let found = problems(Pipeline::configure("nan", |p| {
+        p.step("scale", Scale { factors });
+    }));
+    assert_eq!(found.len(), 1, "{found:?}");
+    for part in ["step `scale`", "NaN or infinite", "`factors[1]`"] {
+        assert!(found[0].contains(part), "{part}: {}", found[0]);
+    }
+}
+
+#[test]
+fn handles_are_taken_by_value_as_by_reference() {
+    let declared = Pipeline::configure("by_value", |p| {
+        let (a, b) = (p.step("a", Make), p.step("b", Make));
+        let optional = p.step("optional", Make).optional();
+        let (c, d) = (a.clone(), b.clone());
+        p.after((a.clone(), b.clone())).step("both", Both);
+        p.after((a.clone(), optional)).step("either", Either);
+        p.after([a.clone(), b.clone()]).step("array", Sum);
+        p.after(vec![a.clone(), b.clone()]).step("list", Sum);
+        p.following((a.clone(), vec![b.clone()]))
+            .step("order", Make);
+        p.after_failure(a.clone()).step("failure", Mend);
+        p.after_any([a, b]).step("any", Add);
+        p.after(c).following(d).step("one", Add);
+    });
+    let spec = spec(&declared);
+    assert_eq!(after(spec, "both"), ["a", "b"]);
+    assert_eq!(after(spec, "either"), ["a", "optional?"]);
+    assert_eq!(after(spec, "array"), ["a", "b"]);
+    assert_eq!(after(spec, "list"), ["a", "b"]);
+    assert_eq!(after(spec, "order"), ["(a)", "(b)"]);
+    assert_eq!(after(spec, "failure"), ["a~"]);
+    assert_eq!(after(spec, "any"), ["a", "b"]);
+    assert_eq!(after(spec, "one"), ["a", "(b)"]);
+}
+
+#[test]
+fn options_strategy_and_failure_of_a_branch_are_those_of_its_deciding_step() {
+    let declared = Pipeline::configure("branch", |p| {
+        let a = p.step("a", Make);
+        let arms = WayArms {
+            left: || a.then("left", Add),
+            right: || a.then("right", Add),
+        };
+        let all = a
+            .branch("all", Decide, arms)
+            .max_attempts(9)
+            .queue("deciding")
+            .failure_strategy(Continue);
+        let arms = WayArms {
+            left: || a.then("some_left", Add),
+            right: || {},
+        };
+        let some = a
+            .branch("some", Decide, arms)
+            .delay(Duration::from_secs(1))
+            .failure_strategy(Halt);
+        p.after_failure(&all).step("mend_all", Mend);
+        p.after_failure(&some).step("mend_some", Mend);
+        p.after((&all, &some)).step("next", Either);
+    });
+    let spec = spec(&declared);
+    let options = step(spec, "all").options.as_ref().unwrap();
+    assert_eq!(
+        (options.max_attempts, options.queue.as_str()),
+        (9, "deciding")
+    );
+    assert_eq!(step(spec, "all").strategy, Some(Strategy::Continue));
+    assert_eq!(step(spec, "some").options.as_ref().unwrap().delay_ms, 1_000);
+    assert_eq!(step(spec, "some").strategy, Some(Strategy::Halt));
+    for merge in ["merge:all", "merge:some"] {
+        assert_eq!(step(spec, merge).options, None);
+        assert_eq!(step(spec, merge).strategy, None);
+    }
+    assert_eq!(after(spec, "mend_all"), ["all~"]);
+    assert_eq!(after(spec, "mend_some"), ["some~"]);
+    assert_eq!(after(spec, "next"), ["merge:all", "merge:some?"]);
+}
+
+#[test]
+fn messages_and_drawings_name_the_branch_and_not_its_merge() {
+    let (left, right) = (|| {}, || {});
+    let optional = problems(Pipeline::configure("optional", |p| {
+        let a = p.step("a", Make);
+        a.branch("way", Decide, WayArms { left, right }).optional();
+    }));
+    let ignored = problems(Pipeline::configure("ignored", |p| {
+        let a = p.step("a", Make);
+        a.branch("way", Decide, WayArms { left, right })
+            .failure_strategy(Ignore);
+    }));
+    let twice = problems(Pipeline::configure("twice", |p| {
+        let a = p.step("a", Make);
+        a.branch("way", Decide, WayArms { left, right });
+        a.branch("way", Decide, WayArms { left, right });
+    }));
+    let mut stolen: Option<Step<()>> = None;
+    let valid = Pipeline::configure("valid", |p| {
+        let a = p.step("a", Make);
+        stolen = Some(a.branch("way", Decide, WayArms { left, right }));
+    });
+    let stolen = stolen.unwrap();
+    let foreign = problems(Pipeline::configure("foreign", |p| {
+        p.following(&stolen).step("b", Make);
+    }));
+    for found in [optional, ignored, twice, foreign] {
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("`way`"), "{found:?}");
+        assert!(!found[0].contains("merge"), "{found:?}");
+    }
+    let graph = valid.unwrap();
+    for drawing in [graph.graph().to_mermaid(), graph.graph().to_dot()] {
+        assert!(drawing.contains("end of way"), "{drawing}");
+        assert!(!drawing.contains("merge"), "{drawing}");
+    }
 }
 
 #[test]

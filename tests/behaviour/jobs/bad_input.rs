@@ -1,4 +1,4 @@
-//! Rule 29: what cannot be is refused before anything is written, by an error that names the thing,
+//! Rule 29: invalid input is refused before anything is written, by an error that names the thing,
 //! the value and the remedy.
 
 use std::time::Duration;

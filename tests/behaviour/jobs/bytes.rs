@@ -1,6 +1,6 @@
 //! Rule 31: a bulk enqueue is bounded in bytes. Statements are cut into pages, and one call has a limit.
 
-use jobs::limits::Bytes;
+use jobs::extension::limits::Bytes;
 use jobs::{Client, Error, NewJob};
 use tests::{Database, with_database};
 

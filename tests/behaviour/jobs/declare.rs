@@ -1,4 +1,4 @@
-//! What a job says about itself, what it can know while it runs, and what its errors come to.
+//! The declaration of a job, its context while it runs, and the effect of its errors.
 
 use std::io;
 use std::time::Duration;
@@ -408,7 +408,7 @@ async fn what_a_job_logs_carries_its_id_and_nothing_logs_its_data() {
         let log = Captured::text();
         for attempt in 1..=2 {
             let span = format!(
-                "job{{job.id={} job.kind=\"whisper\" queue=\"default\" attempt={attempt}}}",
+                "job{{job.id={} job.type=\"whisper\" queue=\"default\" attempt={attempt}}}",
                 job.id
             );
             let inside = |line: &&str| line.contains(&span) && line.ends_with("inside");

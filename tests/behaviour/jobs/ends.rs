@@ -93,14 +93,23 @@ async fn a_snooze_costs_no_attempt() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_failed_attempt() {
+async fn a_panic_is_a_failed_attempt_with_its_file_and_line() {
     with_database(async |db| {
         let worker = Running::start(db, |worker| worker.queue("default", 4));
         let job = client(db).enqueue(Do::new("a", What::Panic)).await.unwrap();
         let job = ended(db, job.id).await;
         assert_eq!((job.status, job.attempt), (JobStatus::Failed, 3));
         assert_eq!(job.error_class.as_deref(), Some("Panic"));
-        assert_eq!(job.error_message.as_deref(), Some("told to panic"));
+        // The message names the place of the panic.
+        let message = job.error_message.unwrap();
+        let place = "told to panic at tests/behaviour/jobs/support.rs:";
+        assert!(message.starts_with(place), "{message}");
+        let position = message.trim_start_matches(place).split(':');
+        assert!(position.clone().count() == 2, "{message}");
+        assert!(
+            position.clone().all(|part| part.parse::<u32>().is_ok()),
+            "{message}"
+        );
         worker.stop().await;
     })
     .await;

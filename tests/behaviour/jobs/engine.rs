@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::seams::{Moment, Probe};
+use jobs::testing::{Moment, Probe};
 use jobs::{Context, Error, Job, JobError, JobStatus, NewJob, Perform, Worker};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

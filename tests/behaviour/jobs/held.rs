@@ -1,9 +1,9 @@
-//! A row that somebody holds never stops a worker: its end is deferred, and everything else goes on.
+//! A row that another session holds never stops a worker: the end of that row is deferred, and other work goes on.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::seams::Moment;
+use jobs::testing::Moment;
 use jobs::{JobStatus, NewJob};
 use sqlx::{PgConnection, Postgres, Transaction};
 use tests::{Database, with_database};

@@ -101,7 +101,7 @@ async fn rows_that_a_session_holds_for_long_are_logged_with_their_ids_once() {
         let text = "wait for a row that another session holds";
         let either = [
             format!("job.id={job} "),
-            format!("batch.id={} ", batch.id()),
+            format!("batch{{batch.id={}}}", batch.id()),
         ];
         let either = |line: &&str| either.iter().any(|id| line.contains(id.as_str()));
         logged(&[" WARN ", text]).await;

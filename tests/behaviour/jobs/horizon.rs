@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::manual::Slots;
-use jobs::seams::{ClaimHook, Claimed};
+use jobs::extension::{ClaimHook, Claimed};
+use jobs::testing::Slots;
 use jobs::{JobStatus, NewJob, Worker};
 use parking_lot::Mutex;
 use sqlx::{Connection as _, PgConnection, PgPool, Row as _};

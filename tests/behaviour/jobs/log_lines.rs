@@ -46,7 +46,7 @@ async fn a_job_that_no_worker_knows_is_one_log_line_when_it_fails() {
             &[
                 " WARN ",
                 "job failed for good",
-                "job.kind=\"errand\"",
+                "job.type=\"errand\"",
                 class,
                 "register it",
             ],
@@ -82,12 +82,12 @@ async fn a_takeover_is_logged_as_the_retry_or_the_failure_that_it_is() {
         assert_eq!(ended(db, first).await.status, JobStatus::Succeeded);
         worker.stop().await;
         let class = "error.class=\"WorkerDied\"";
-        let parts = [" WARN ", "job failed for good", "job.kind=\"do\"", class];
+        let parts = [" WARN ", "job failed for good", "job.type=\"do\"", class];
         assert_one_line(last, &parts);
         let parts = [
             " INFO ",
             "will be retried",
-            "job.kind=\"do\"",
+            "job.type=\"do\"",
             class,
             "attempt=1",
         ];

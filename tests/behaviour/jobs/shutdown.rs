@@ -1,10 +1,10 @@
-//! Rule 26: a worker that stops claims nothing more, gives what runs its grace, and hands the rest
-//! back at no cost.
+//! Rule 26: a worker that stops claims no more jobs, gives running jobs a grace period, and hands the others back
+//! without costing an attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::seams::Moment;
+use jobs::testing::Moment;
 use jobs::{JobStatus, NewJob};
 use rustix::process::Signal;
 use tests::{Database, Errand, with_database};

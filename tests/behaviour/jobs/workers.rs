@@ -379,7 +379,7 @@ where
 
     fn call(&mut self, task: Task<Envelope>) -> Self::Future {
         let envelope = task.args.clone();
-        let what = format!("{} in {}", envelope.kind(), envelope.queue());
+        let what = format!("{} in {}", envelope.job_type(), envelope.queue());
         let log = self.log.clone();
         log.write(format!("begins {what}, attempt {}", envelope.attempt()));
         let inner = self.inner.call(task);
@@ -429,6 +429,10 @@ async fn layers_of_tower_and_apalis_go_around_each_attempt() {
         let panics = ended(db, panics.id).await;
         assert_eq!((panics.status, panics.attempt), (JobStatus::Failed, 3));
         assert_eq!(panics.error_class.as_deref(), Some("Panic"));
+        // apalis caught the panic.
+        let message = panics.error_message.unwrap();
+        let place = "told to panic at tests/behaviour/jobs/support.rs:";
+        assert!(message.contains(place), "{message}");
         stop.cancel();
         worker.await.unwrap().unwrap();
         assert!(!events.lines().is_empty());

@@ -40,7 +40,7 @@ fn rule_18_pending_waiting_and_untaken_work_is_cancelled_at_once() {
 fn rule_18_running_work_is_asked_to_stop_and_ends_as_it_did() {
     for (outcome, status) in [
         (Outcome::Success(1), S::Succeeded),
-        (Outcome::Halt(1), S::EndedRun),
+        (Outcome::EndRun(1), S::EndedRun),
         (Outcome::Stopped, S::Cancelled),
         (Outcome::Failed, S::Failed),
         (Outcome::Retry, S::Failed),

@@ -100,7 +100,7 @@ fn rule_12_a_step_is_decided_when_its_last_upstream_ended() {
 #[test]
 fn rule_12_skipping_goes_all_the_way_down_also_under_ignore() {
     let steps = [
-        job("a").on_failure(Strategy::Continue),
+        job("a").failure_strategy(Strategy::Continue),
         job("b").after("a"),
         job("c").after("b"),
         job("d").following("c"),
@@ -343,7 +343,7 @@ fn rule_20_after_any_over_a_path_not_taken_and_another_end_is_skipped() {
     for outcome in [Outcome::Failed, Outcome::Success(1)] {
         let steps = [
             job("a").optional(),
-            job("b").on_failure(Strategy::Continue),
+            job("b").failure_strategy(Strategy::Continue),
             job("c").after("b"),
             job("mend").after_failure("b"),
             job("any").after_any(&["a", "mend"]),

@@ -153,7 +153,7 @@ fn section_8_a_broken_barrier_breaks_the_next_one_also_across_a_phase_of_error_p
 #[test]
 fn rule_14_it_spares_no_error_path_behind_a_barrier() {
     let (mut model, run) = started(&behind_a_barrier(Strategy::Halt));
-    model.run_attempt(run, "other", Outcome::Halt(1));
+    model.run_attempt(run, "other", Outcome::EndRun(1));
     assert_eq!(
         model.are(run, ["phase", "sorry", "log", "next"]),
         [S::Skipped; 4]

@@ -45,7 +45,10 @@ fn rule_19_flags_are_cleared() {
 
 #[test]
 fn rule_19_ignored_failures_only_when_named() {
-    let steps = [job("ignored").on_failure(Strategy::Ignore), job("bad")];
+    let steps = [
+        job("ignored").failure_strategy(Strategy::Ignore),
+        job("bad"),
+    ];
     let spec = graph(steps);
     for (named, status, end) in [
         (&[][..], S::Failed, R::Failed),
@@ -130,7 +133,7 @@ fn rule_19_what_is_skipped_by_branch_or_halted_stays() {
     let (mut model, run) = started(&under(Strategy::Continue, steps));
     model.choose(run, "b", "x");
     model.ok(run, "in_x");
-    model.run_attempt(run, "early", Outcome::Halt(1));
+    model.run_attempt(run, "early", Outcome::EndRun(1));
     model.fail(run, "bad");
     assert_eq!(model.status(run), R::Failed);
     model.reopen(run, &[]);
@@ -158,7 +161,7 @@ fn rule_19_what_an_early_end_left_out_stays_skipped_also_after_a_step_that_runs_
         job("sorry").after_failure("bad"),
     ];
     let (mut model, run) = started(&under(Strategy::Continue, steps));
-    model.run_attempt(run, "early", Outcome::Halt(1));
+    model.run_attempt(run, "early", Outcome::EndRun(1));
     model.fail(run, "bad");
     assert_eq!(model.are(run, ["after_bad", "sorry"]), [S::Skipped; 2]);
     for round in [2, 3] {
@@ -177,13 +180,13 @@ fn rule_19_what_an_early_end_left_out_stays_skipped_also_after_a_step_that_runs_
 fn rule_19_an_early_end_on_an_error_path_is_taken_back_with_it() {
     let steps = [
         job("slow"),
-        job("bad").on_failure(Strategy::Continue),
+        job("bad").failure_strategy(Strategy::Continue),
         job("sorry").after_failure("bad"),
         job("after_slow").after("slow"),
     ];
     let (mut model, run) = started(&graph(steps));
     model.fail(run, "bad");
-    model.run_attempt(run, "sorry", Outcome::Halt(1));
+    model.run_attempt(run, "sorry", Outcome::EndRun(1));
     assert_eq!(model.is(run, "after_slow"), S::Skipped);
     model.ok(run, "slow");
     model.reopen(run, &[]);
@@ -296,8 +299,8 @@ fn rule_19_everything_after_an_error_path_is_decided_again() {
 #[test]
 fn rule_19_a_run_that_failed_only_by_ignored_steps_is_not_reopened_without_naming_one() {
     let steps = [
-        job("ignored").on_failure(Strategy::Ignore),
-        job("also").on_failure(Strategy::Ignore),
+        job("ignored").failure_strategy(Strategy::Ignore),
+        job("also").failure_strategy(Strategy::Ignore),
         job("optional").optional(),
     ];
     let (mut model, run) = started(&graph(steps));

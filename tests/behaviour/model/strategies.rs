@@ -1,4 +1,4 @@
-//! Rule 13: Halt, Continue, Ignore and optional at both levels. Rule 14: `cx.halt()`.
+//! Rule 13: Halt, Continue, Ignore and optional at both levels. Rule 14: `cx.end_run()`.
 
 use tests::model::{Outcome, Why};
 
@@ -81,7 +81,7 @@ fn rule_13_override_means_override() {
         };
         for pipeline in all {
             let steps = [
-                job("a").on_failure(own),
+                job("a").failure_strategy(own),
                 job("b").following("a"),
                 job("c"),
                 job("d").after("c"),
@@ -102,7 +102,7 @@ fn rule_13_override_means_override() {
 #[test]
 fn rule_13_an_ignored_step_under_halt_does_not_halt() {
     let steps = [
-        job("a").on_failure(Strategy::Ignore),
+        job("a").failure_strategy(Strategy::Ignore),
         job("b").following("a"),
         job("c"),
     ];
@@ -126,7 +126,7 @@ fn rule_14_halt_from_inside_ends_a_run_early_and_in_good_order() {
         timer("t", 5),
     ];
     let (mut model, run) = started(&graph(steps));
-    model.run_attempt(run, "a", Outcome::Halt(1));
+    model.run_attempt(run, "a", Outcome::EndRun(1));
     assert_eq!(
         model.are(run, ["a", "b", "c", "d", "t"]),
         [S::EndedRun, S::Enqueued, S::Skipped, S::Skipped, S::Skipped]
@@ -139,7 +139,7 @@ fn rule_14_halt_from_inside_ends_a_run_early_and_in_good_order() {
 fn rule_14_a_failure_beside_it_is_still_a_failure() {
     for (strategy, status) in [(Strategy::Continue, R::Failed), (Strategy::Halt, R::Halted)] {
         let (mut model, run) = started(&under(strategy, [job("a"), job("b")]));
-        model.run_attempt(run, "a", Outcome::Halt(1));
+        model.run_attempt(run, "a", Outcome::EndRun(1));
         assert!(!model.run(run).halt_triggered);
         model.fail(run, "b");
         assert_eq!(model.status(run), status);
@@ -160,7 +160,7 @@ fn rule_14_it_belongs_to_its_attempt() {
 fn rule_14_it_spares_no_error_path() {
     let steps = [job("a"), job("b"), job("h").after_failure("b")];
     let (mut model, run) = started(&under(Strategy::Continue, steps));
-    model.run_attempt(run, "a", Outcome::Halt(1));
+    model.run_attempt(run, "a", Outcome::EndRun(1));
     assert_eq!(model.is(run, "h"), S::Skipped);
     model.fail(run, "b");
     assert_eq!(model.status(run), R::Failed);

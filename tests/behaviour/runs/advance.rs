@@ -1,7 +1,7 @@
 //! An advance is one call over a group of ends: what may go wrong inside that one call.
 
-use ::jobs::manual::{ManualEngine, Outcome, Slots};
-use ::jobs::seams::Claimed;
+use ::jobs::extension::Claimed;
+use ::jobs::testing::{ManualEngine, Outcome, Slots};
 use pipeline::{Client, Pipeline, Run, Worker};
 use tests::{Database, with_database};
 
@@ -248,7 +248,7 @@ async fn a_run_that_is_chained_to_a_deleted_run_is_skipped_and_not_started() {
 async fn a_step_that_was_enqueued_a_month_ago_ends_without_a_running_time() {
     with_database(async |db| {
         let (client, mut engine) = engine(db).await;
-        let one = Pipeline::configure("one", |p| p.step("a", act("a")).attempts(1)).unwrap();
+        let one = Pipeline::configure("one", |p| p.step("a", act("a")).max_attempts(1)).unwrap();
         let run = client.start(one).await.unwrap();
         claim(&mut engine).await;
         for statement in [

@@ -1,6 +1,6 @@
 //! `Plan::asynchronous_commit`: advances in which no run ends do not wait for the disk; everything else does.
 
-use ::jobs::manual::{ManualEngine, Outcome, Slots};
+use ::jobs::testing::{ManualEngine, Outcome, Slots};
 use pipeline::{Client, Invalid, Pipeline, RunStatus, Worker};
 use tests::{Database, with_database};
 

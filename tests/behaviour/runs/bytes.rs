@@ -1,6 +1,6 @@
 //! Rule 31: a start is bounded in bytes. Statements are cut into pages, and one call has a limit.
 
-use jobs::limits::Bytes;
+use jobs::extension::limits::Bytes;
 use pipeline::{Client, Error, NewRun, Pipeline, RunStatus};
 use tests::{Database, with_database};
 

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use pipeline::{Continue, Error, Pipeline, RunFilter, RunStatus};
+use pipeline::jobs::{Context, Job, JobError, Perform};
+use pipeline::{Continue, Error, Pipeline, RunFilter, RunStatus, StepContext as _, Worker};
+use serde::{Deserialize, Serialize};
 use tests::with_database;
 
-use super::support::{Running, Told, What, act};
+use super::support::{Running, Told, What, act, eventually};
 use crate::logged::Captured;
 
 fn simple(name: &str) -> Pipeline<String> {
@@ -221,13 +223,74 @@ async fn a_step_that_fails_for_good_is_one_log_line_with_its_reason_run_step_and
             format!("run.id={}", run.id()),
             "step.key=\"b\"".to_owned(),
             "key=\"order-7\"".to_owned(),
-            "job.kind=\"act\"".to_owned(),
+            "job.type=\"act\"".to_owned(),
             "error.class=\"Told\"".to_owned(),
             "error.message=\"told to fail\"".to_owned(),
         ] {
             assert!(lines[0].contains(&part), "{part}: {}", lines[0]);
         }
         assert!(log.contains("worker stopped"), "{log}");
+    })
+    .await;
+}
+
+#[derive(Serialize, Deserialize, Job)]
+struct Talk;
+
+impl Perform for Talk {
+    type Input = ();
+    type Output = ();
+
+    async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> {
+        tracing::info!("inside");
+        cx.end_run();
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_a_step_logs_stands_in_the_spans_of_its_run_and_its_job() {
+    Captured::begin();
+    with_database(async |db| {
+        let it = Running::start_with(db, Worker::register::<Talk>);
+        let pipeline = Pipeline::configure("x", |p| p.step("talk", Talk)).unwrap();
+        let run = it.client.start(pipeline).await.unwrap();
+        it.becomes(&run, "succeeded").await;
+        let plain = it.client.enqueue(Talk).await.unwrap().id;
+        let span = format!("job{{job.id={plain} ");
+        eventually("the plain job has logged", async || {
+            let log = Captured::so_far();
+            let inside = |line: &&str| line.contains(&span) && line.ends_with("inside");
+            let line = log.lines().find(inside)?;
+            assert!(!line.contains("run{"), "{line}");
+            Some(())
+        })
+        .await;
+        it.stop().await;
+        let log = Captured::text();
+        let spans = format!("run{{run.id={} step.key=\"talk\"}}:job{{job.id=", run.id());
+        let inside = |line: &&str| line.contains(&spans) && line.ends_with("inside");
+        assert_eq!(log.lines().filter(inside).count(), 1, "{log}");
+    })
+    .await;
+}
+
+/// A job that is not a step has no run to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn end_run_has_no_effect_in_a_job_that_is_not_a_step() {
+    with_database(async |db| {
+        let set_up = |worker: Worker| worker.register::<Talk>().keep_succeeded(true);
+        let it = Running::start_with(db, set_up);
+        let job = it.client.enqueue(Talk).await.unwrap().id;
+        let status = eventually("the job has ended", async || {
+            let query =
+                "select status::text from pipeline.jobs where id = $1 and ended_at is not null";
+            let status = sqlx::query_scalar::<_, String>(query).bind(job);
+            status.fetch_optional(db.pool()).await.unwrap()
+        })
+        .await;
+        assert_eq!(status, "succeeded");
+        it.stop().await;
     })
     .await;
 }
@@ -246,7 +309,7 @@ async fn the_failure_of_an_optional_step_is_no_warning() {
         it.becomes(&run, "succeeded").await;
         it.stop().await;
         let log = Captured::text();
-        let of_it = |line: &&str| line.contains("optional step failed");
+        let of_it = |line: &&str| line.contains("optional job failed");
         let lines: Vec<&str> = log.lines().filter(of_it).collect();
         assert_eq!(lines.len(), 1, "{log}");
         assert!(lines[0].contains(" INFO "), "{}", lines[0]);

@@ -254,7 +254,7 @@ async fn an_early_end_and_a_cancel_leave_out_an_error_path_behind_a_barrier() {
     with_database(async |db| {
         let it = running(db);
         it.script.tell("bad", What::Wait);
-        it.script.tell("other", What::Halt);
+        it.script.tell("other", What::EndRun);
         let run = it.client.start(behind_a_barrier()).await.unwrap();
         step_becomes(&it, &run, "other ended_run").await;
         it.script.says("bad").await;

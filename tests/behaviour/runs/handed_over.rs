@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::jobs::seams::Moment;
+use ::jobs::testing::Moment;
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Client, Pipeline, Run, RunStatus, Worker};
 use serde::{Deserialize, Serialize};

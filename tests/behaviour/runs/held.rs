@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::jobs::manual::{ManualEngine, Outcome, Slots};
-use ::jobs::seams::{Claimed, Moment};
+use ::jobs::extension::Claimed;
+use ::jobs::testing::{ManualEngine, Moment, Outcome, Slots};
 use pipeline::{Client, Pipeline, Run, Worker};
 use sqlx::{PgConnection, PgPool};
 use tests::{Database, with_database};
@@ -34,7 +34,7 @@ async fn claim(engine: &mut ManualEngine) -> Vec<Claimed> {
     claimed
 }
 
-fn succeeded(jobs: &[Claimed]) -> Vec<::jobs::seams::AttemptEnd> {
+fn succeeded(jobs: &[Claimed]) -> Vec<::jobs::extension::AttemptEnd> {
     let end = |job| ManualEngine::end(job, &Outcome::Success("\"done\"".to_owned()));
     jobs.iter().map(end).collect()
 }

@@ -31,7 +31,7 @@ async fn a_run_that_a_session_holds_for_long_is_logged_with_the_number_of_its_en
             .unwrap();
         it.script.let_through("a");
         it.script.let_through("b");
-        let id = format!("run.id={} ", run.id());
+        let id = format!("run{{run.id={}}}", run.id());
         eventually("the held run is logged", async || {
             let log = Captured::so_far();
             let text = "wait for a row that another session holds";
@@ -53,7 +53,7 @@ async fn a_step_whose_worker_died_is_logged_with_its_type_its_run_and_its_key() 
     Captured::begin();
     with_database(async |db| {
         let client = Client::new(db.pool().clone());
-        let pipeline = Pipeline::configure("x", |p| p.step("first", act("a")).attempts(2));
+        let pipeline = Pipeline::configure("x", |p| p.step("first", act("a")).max_attempts(2));
         let run = client.start(pipeline.unwrap()).await.unwrap();
         sqlx::query(
             "update pipeline.jobs set status = 'running', token = id, worker = 99, attempt = 1,
@@ -70,7 +70,7 @@ async fn a_step_whose_worker_died_is_logged_with_its_type_its_run_and_its_key() 
         let line = log.lines().find(|line| line.contains("will be retried"));
         let line = line.expect("the takeover is logged");
         let id = format!("run.id={} ", run.id());
-        for part in ["job.kind=\"act\"", &id, "step.key=\"first\"", "WorkerDied"] {
+        for part in ["job.type=\"act\"", &id, "step.key=\"first\"", "WorkerDied"] {
             assert!(line.contains(part), "{part}: {line}");
         }
     })

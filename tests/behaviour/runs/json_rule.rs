@@ -1,9 +1,9 @@
 //! All stored JSON has one rule, checked before anything is written: what is accepted can be finished.
 
-use jobs::limits;
+use jobs::extension::limits;
 use parking_lot::Mutex;
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Error, Pipeline, RunEnded, RunStatus};
+use pipeline::{Define, Error, Pipeline, PipelineBuilder, RunEnded, RunStatus, StepStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -299,6 +299,69 @@ async fn a_key_tells_params_apart_that_a_64_bit_number_would_not() {
             let error = client.start(with(other)).key(&key).await.unwrap_err();
             assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
         }
+    })
+    .await;
+}
+
+/// Returns floats, of which one is NaN.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(attempts = 3, backoff = "fixed(1ms)")]
+struct Measure;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Measured {
+    values: Vec<Option<f64>>,
+}
+
+impl Perform for Measure {
+    type Input = ();
+    type Output = Measured;
+
+    async fn perform(self, (): (), _: &Context) -> Result<Measured, JobError> {
+        let values = vec![Some(1.0), None, Some(f64::NAN)];
+        Ok(Measured { values })
+    }
+}
+
+/// Takes what `Measure` returns.
+#[derive(Debug, Serialize, Deserialize, Job)]
+struct Evaluate;
+
+impl Perform for Evaluate {
+    type Input = Measured;
+    type Output = ();
+
+    async fn perform(self, _: Measured, _: &Context) -> Result<(), JobError> {
+        Ok(())
+    }
+}
+
+/// A named pipeline, whose jobs a worker registers with it.
+#[derive(Debug, Serialize, Deserialize, Pipeline)]
+struct Survey {}
+
+impl Define for Survey {
+    type Jobs = (Measure, Evaluate);
+    type Output = ();
+
+    fn define(&self, p: &PipelineBuilder) {
+        p.step("measure", Measure).then("evaluate", Evaluate);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_returns_nan_fails_itself_and_the_message_has_the_path() {
+    with_database(async |db| {
+        let it = Running::start_with(db, |worker| worker.register::<(Return, Survey)>());
+        let run = it.client.start(Survey {}).await.unwrap();
+        assert_eq!(run.wait().await.unwrap(), RunStatus::Halted);
+        let state = run.state().await.unwrap();
+        let measure = format!("{:?}", state.steps[0]);
+        for part in ["BadOutput", "NaN or infinite", "`values[2]`"] {
+            assert!(measure.contains(part), "{part}: {measure}");
+        }
+        assert_eq!(state.steps[1].status, StepStatus::Skipped);
+        it.stop().await;
     })
     .await;
 }

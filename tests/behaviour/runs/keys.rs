@@ -1,4 +1,4 @@
-//! Keys: of one there is one run, and what was chained to it, whoever starts it and how often.
+//! Keys: one key has one run and one chain, however often and by whomever it is started.
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Client, Error, NewRun, Pipeline, Run, RunFilter};

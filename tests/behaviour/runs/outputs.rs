@@ -1,4 +1,4 @@
-//! What a run returned, typed; what its steps did.
+//! The typed output of a run, and the outputs of its steps.
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Client, Continue, Error, Ignore, Pipeline, Run, RunStatus, StepStatus, Worker};
@@ -213,7 +213,7 @@ async fn a_step_that_did_not_get_so_far_has_no_output() {
             let early = p.step("early", act("early"));
             p.following(&early).step("quiet", Quiet).optional()
         });
-        it.script.tell("early", What::Halt);
+        it.script.tell("early", What::EndRun);
         let run = ended(&it, halting.unwrap(), RunStatus::Succeeded).await;
         let error = run.output().await.unwrap_err();
         assert_eq!(

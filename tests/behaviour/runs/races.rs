@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ::jobs::manual::{ManualEngine, Outcome, Slots};
+use ::jobs::testing::{ManualEngine, Outcome, Slots};
 use futures_util::future::join_all;
 use pipeline::{Client, Error, Pipeline, Run, RunStatus, Worker};
 use tests::{until, with_database};
@@ -181,7 +181,7 @@ async fn a_late_end_of_the_round_before_changes_nothing() {
             claim: true,
         };
         for round in 0..40_u64 {
-            let pipeline = Pipeline::configure("late", |p| p.step("a", act("a")).attempts(2));
+            let pipeline = Pipeline::configure("late", |p| p.step("a", act("a")).max_attempts(2));
             let run = client.start(pipeline.unwrap()).await.unwrap();
             let old = late
                 .turn(Vec::new(), claim, true)

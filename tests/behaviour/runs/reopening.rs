@@ -86,7 +86,7 @@ async fn an_error_path_of_a_step_that_was_skipped_runs_if_the_step_fails_in_the_
 async fn what_an_early_end_left_out_stays_left_out_when_the_run_is_reopened() {
     with_database(async |db| {
         let it = Running::start(db);
-        it.script.tell("early", What::Halt);
+        it.script.tell("early", What::EndRun);
         it.script.tell("bad", What::Wait);
         let pipeline = Pipeline::configure("early_end", |p| {
             p.failure_strategy(Continue);
@@ -130,7 +130,7 @@ async fn a_run_that_failed_only_by_ignored_steps_says_so_and_is_reopened_by_nami
         it.script.tell("extra", What::Fail);
         let pipeline = Pipeline::configure("ignored", |p| {
             p.step("main", act("main"));
-            p.step("thumb", act("thumb")).on_failure(Ignore);
+            p.step("thumb", act("thumb")).failure_strategy(Ignore);
             p.step("extra", act("extra")).optional();
         });
         let run = it.client.start(pipeline.unwrap()).await.unwrap();

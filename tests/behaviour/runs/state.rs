@@ -1,4 +1,4 @@
-//! Where a run and its steps stand, and why; what was tried.
+//! The state of a run and its steps with the reasons, and the attempts of a step.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn a_run_tells_where_it_and_its_steps_stand() {
         it.script.tell("a", What::Wait);
         let pipeline = Pipeline::configure("two", |p| {
             p.deadline(Duration::from_secs(3_600));
-            let a = p.step("a", act("a")).queue("media").attempts(4);
+            let a = p.step("a", act("a")).queue("media").max_attempts(4);
             p.following(&a).step("b", act("b"))
         });
         let run = it
@@ -102,7 +102,7 @@ async fn a_step_that_is_tried_again_says_what_was_tried() {
         it.script.tell("a", What::Fail);
         let pipeline = Pipeline::configure("retried", |p| {
             let wait = Backoff::fixed(Duration::from_secs(3_600));
-            p.step("a", act("a")).attempts(3).backoff(wait)
+            p.step("a", act("a")).max_attempts(3).backoff(wait)
         });
         let run = it.client.start(pipeline.unwrap()).await.unwrap();
         let a = eventually("it has failed once", async || {
@@ -176,7 +176,7 @@ async fn a_step_that_failed_says_why_and_so_do_those_that_did_not_run() {
         ];
         assert_eq!(whys(&broken).await, told);
 
-        it.script.tell("a", What::Halt);
+        it.script.tell("a", What::EndRun);
         let early = it.client.start(declare("early", false)).await.unwrap();
         assert_eq!(early.wait().await.unwrap(), RunStatus::Succeeded);
         let by_a = "`a` ended the run early";
@@ -248,7 +248,7 @@ async fn what_is_told_of_a_run_is_json_too() {
         let it = Running::start(db);
         it.script.tell("a", What::Fail);
         let pipeline = Pipeline::configure("two", |p| {
-            let a = p.step("a", act("a")).attempts(2);
+            let a = p.step("a", act("a")).max_attempts(2);
             p.following(&a).step("b", act("b"));
         });
         let run = it.client.start(pipeline.unwrap()).tag("t").await.unwrap();

@@ -1,11 +1,11 @@
-//! A worker inside the test's own process, and steps that do what they are told.
+//! A worker in the test's own process, and steps that do what the test says.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::jobs::manual::{ManualEngine, Slots, Turn};
-use ::jobs::seams::AttemptEnd;
+use ::jobs::extension::AttemptEnd;
+use ::jobs::testing::{ManualEngine, Slots, Turn};
 use parking_lot::Mutex;
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Client, Run, RunEnded, StepContext as _, Worker};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use tests::eventually;
 
-/// What steps have done, and what they are told to do.
+/// A log of what steps have done, and instructions for steps.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script(Arc<Inner>);
 
@@ -29,15 +29,15 @@ struct Inner {
     gates: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-/// What a step does.
+/// What a step is told to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Succeed,
     Fail,
-    Halt,
-    /// Waits until it is let through, or asked to stop.
+    EndRun,
+    /// Waits until the test lets it through, or until it is asked to stop.
     Wait,
-    /// Waits until it is let through, whatever it is asked.
+    /// Waits until the test lets it through, also when it is asked to stop.
     WaitStubbornly,
 }
 
@@ -64,7 +64,7 @@ impl Script {
         self.gate(step).add_permits(1);
     }
 
-    /// How often a line was written.
+    /// Returns how often a line was logged.
     pub(crate) fn count(&self, line: &str) -> usize {
         self.log().iter().filter(|it| *it == line).count()
     }
@@ -90,7 +90,7 @@ impl Perform for Act {
         match what.unwrap_or(What::Succeed) {
             What::Succeed => {}
             What::Fail => return Err(JobError::new("Told", "told to fail")),
-            What::Halt => cx.halt(),
+            What::EndRun => cx.end_run(),
             What::Wait => {
                 let gate = script.gate(&self.0);
                 tokio::select! {
@@ -150,12 +150,12 @@ impl Running {
         Self::start_with(db, |worker| worker)
     }
 
-    /// With more than acts.
+    /// Starts a worker that `set_up` changes first.
     pub(crate) fn start_with(db: &Database, set_up: impl FnOnce(Worker) -> Worker) -> Self {
         Self::start_on(db, db.pool().clone(), set_up)
     }
 
-    /// With a worker on another pool than the client's.
+    /// Starts a worker on another pool than the client's.
     pub(crate) fn start_on(
         db: &Database,
         pool: PgPool,
@@ -204,7 +204,7 @@ impl Running {
         .await;
     }
 
-    /// The steps as `key status`.
+    /// Returns the steps as `key status`.
     pub(crate) async fn steps<O>(&self, run: &Run<O>) -> Vec<String> {
         sqlx::query_scalar(
             "select step || ' ' || status from pipeline.run_steps where run = $1 order by no",
@@ -216,8 +216,8 @@ impl Running {
     }
 }
 
-/// Sends ends until all of them are written or stale. Those that another transaction keeps from it are sent
-/// again, as a worker does.
+/// Sends ends until all of them are written or stale. Ends whose run another transaction holds are sent again, as
+/// a worker does.
 pub(crate) async fn turn_until_written(
     engine: &mut ManualEngine,
     ends: Vec<AttemptEnd>,
@@ -242,7 +242,7 @@ pub(crate) async fn turn_until_written(
     }
 }
 
-/// Whether a run is held that is chained to one that ends.
+/// Whether the error says that another transaction holds a run that is chained to one that ends.
 pub(crate) fn is_held(error: &::jobs::Error) -> bool {
     let ::jobs::Error::Database(error) = error else {
         return false;

@@ -1,5 +1,5 @@
-//! Waiting for the end of a run: quick where it is told of, sure where it is not, and one connection
-//! for all who wait.
+//! Waiting for the end of a run: immediate with a notification, certain without one, and one connection for all
+//! waiters.
 
 use std::future::IntoFuture as _;
 use std::pin::pin;

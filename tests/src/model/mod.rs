@@ -1,9 +1,9 @@
-//! The rules of `design.md` §§5-8 as a pure state machine, to be read beside them and argued with.
+//! The rules of `docs/rules.md` as a pure state machine; comments name rules and sections by its numbers.
 //!
-//! It is written from the rules, not from the engine, and is the engine's judge: the same events go
-//! through both, and both must come to the same statuses, callbacks and released work. What makes an
-//! engine fast (counters, groups, hand-over) is absent here: after each event every pending step is
-//! looked at until nothing moves any more.
+//! The model is written from the rules, not from the engine, and is the engine's judge: the same events go
+//! through both, and both must reach the same statuses, callbacks and released work. The model has none of
+//! the techniques that make the engine fast (counters, groups, hand-over): after each event it looks at
+//! every pending step until no step can be decided.
 //!
 //! | file | rules |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | [`world`] | runs, steps, and the only two functions that change a status |
 //! | [`event`] | what comes in, what goes out, what is refused |
 //! | [`apply`] | one event, one transaction (4); starting (7), taking and ending attempts (3, 15) |
-//! | [`advance`] | edges, decisions, Halt, `cx.halt()`, the end of a run (9, 12, 13, 14, 20) |
+//! | [`advance`] | edges, decisions, Halt, `cx.end_run()`, the end of a run (9, 12, 13, 14, 20) |
 //! | [`waits`] | time, timers, signals, children (22, 23) |
 //! | [`cancel`] | cancel and deadline (18) |
 //! | [`chains`] | callbacks and chains (16, 17) |

@@ -3,7 +3,7 @@ include!("jobs.in");
 
 fn main() {
     let _ = Pipeline::configure("video", |p| {
-        let source = p.step("download", Download).on_failure(Ignore);
+        let source = p.step("download", Download).failure_strategy(Ignore);
         source.then("transcode", Transcode);
     });
 }

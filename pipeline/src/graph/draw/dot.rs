@@ -1,12 +1,12 @@
-//! The language of Graphviz.
+//! Drawings in DOT, the language of Graphviz.
 
 use std::fmt::Write as _;
 
 use super::super::compiled::{Arm, Graph, Node};
 use super::super::spec::StepKind;
-use super::{Picture, heading, title};
+use super::{Drawing, heading, title};
 
-pub(super) fn draw(graph: &Graph, picture: &Picture) -> String {
+pub(super) fn draw(graph: &Graph, drawing: &Drawing) -> String {
     let mut text = format!("digraph {} {{\n", quoted(graph.name()));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "  label={}; labelloc=t;", quoted(heading(graph)));
@@ -18,8 +18,8 @@ pub(super) fn draw(graph: &Graph, picture: &Picture) -> String {
             quoted(name)
         )
     };
-    text += &picture.nested(graph, node, frame, "}");
-    for arrow in &picture.arrows {
+    text += &drawing.nested(graph, node, frame, "}");
+    for arrow in &drawing.arrows {
         let style = arrow.dashed.then(|| "style=dashed".to_owned());
         let label = (!arrow.label.is_empty()).then(|| format!("label={}", quoted(&arrow.label)));
         let attributes: Vec<String> = style.into_iter().chain(label).collect();
@@ -46,7 +46,7 @@ fn node(node: Node<'_>) -> String {
         StepKind::Signal { .. } => ", shape=cds, style=solid",
         StepKind::Job { .. } => "",
     };
-    // The last of two styles counts.
+    // Graphviz uses the last of two styles.
     let optional = if node.is_optional() {
         ", style=dashed"
     } else {
@@ -56,7 +56,7 @@ fn node(node: Node<'_>) -> String {
     format!("n{} [label={title}{look}{optional}];", node.no())
 }
 
-/// A quoted text; lines stay lines.
+/// Quotes a text and keeps its line breaks.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

@@ -1,20 +1,20 @@
-//! The language of mermaid.
+//! Drawings in the language of mermaid.
 
 use std::fmt::Write as _;
 
 use super::super::compiled::{Arm, Graph, Node};
 use super::super::spec::StepKind;
-use super::{Picture, heading, title};
+use super::{Drawing, heading, title};
 
-pub(super) fn draw(graph: &Graph, picture: &Picture) -> String {
+pub(super) fn draw(graph: &Graph, drawing: &Drawing) -> String {
     let heading = serde_json::Value::from(heading(graph));
     let mut text = format!("---\ntitle: {heading}\n---\nflowchart TD\n");
     let frame = |arm: &Arm, name: &str| {
         let (branch, index) = (arm.branch, arm.index);
         format!("subgraph arm{branch}_{index}[\"{}\"]", escaped(name))
     };
-    text += &picture.nested(graph, node, frame, "end");
-    for arrow in &picture.arrows {
+    text += &drawing.nested(graph, node, frame, "end");
+    for arrow in &drawing.arrows {
         let line = if arrow.dashed { "-.->" } else { "-->" };
         let label = match arrow.label.as_str() {
             "" => String::new(),
@@ -51,7 +51,7 @@ fn node(node: Node<'_>) -> String {
     )
 }
 
-/// Text inside quotes, with what would end them or mean something written as entities.
+/// Escapes characters that would end a quoted text or have a meaning in mermaid.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,10 +1,8 @@
-//! Graphs as pictures, for people: [mermaid](https://mermaid.js.org) and
-//! [DOT](https://graphviz.org).
+//! Drawings of graphs, as [mermaid](https://mermaid.js.org) and [DOT](https://graphviz.org).
 //!
-//! What is drawn is what a reader would draw: boxes, diamonds that decide, the arms of a branch each
-//! in a frame, bars between phases; an arrow for what is taken, a dashed one for order alone. Edges
-//! that only say again what others say, such as those from every step of a phase to its barrier,
-//! are left out.
+//! A step is a box, a branch a diamond with a frame around each arm and a circle where the arms meet, a barrier a bar. An
+//! arrow is a value that is taken, a dashed arrow is only order. Redundant edges, such as those from every step of a phase
+//! to its barrier, are left out.
 
 mod dot;
 mod mermaid;
@@ -15,29 +13,29 @@ use super::compiled::{Arm, Graph, Node};
 use super::spec::{Join, StepKind, Takes};
 
 impl Graph {
-    /// The graph as a mermaid flowchart.
+    /// Draws the graph as a mermaid flowchart.
     pub fn to_mermaid(&self) -> String {
-        mermaid::draw(self, &Picture::of(self))
+        mermaid::draw(self, &Drawing::of(self))
     }
 
-    /// The graph in the language of Graphviz.
+    /// Draws the graph in DOT, the language of Graphviz.
     pub fn to_dot(&self) -> String {
-        dot::draw(self, &Picture::of(self))
+        dot::draw(self, &Drawing::of(self))
     }
 }
 
-/// What both languages draw.
-struct Picture {
-    lines: Vec<Line>,
+/// The drawing of a graph, for both languages.
+struct Drawing {
+    lines: Vec<DrawingLine>,
     arrows: Vec<Arrow>,
 }
 
-/// What stands in the picture, one after the other.
-enum Line {
+/// A line of the drawing.
+enum DrawingLine {
     Node(u32),
-    /// The frame of an arm opens.
+    /// Opens the frame of an arm.
     Open(Arm),
-    /// The innermost frame closes.
+    /// Closes the innermost frame.
     Close,
 }
 
@@ -48,7 +46,7 @@ struct Arrow {
     label: String,
 }
 
-impl Picture {
+impl Drawing {
     fn of(graph: &Graph) -> Self {
         let used: HashSet<Arm> = graph.nodes().flat_map(Node::arms).copied().collect();
         let arrows = graph.nodes().flat_map(|node| arrows(graph, node, &used));
@@ -58,7 +56,7 @@ impl Picture {
         }
     }
 
-    /// The nodes and the frames around them, a line each: in the words of a language.
+    /// Writes the nodes and the frames around them, a line each, with the functions of a language.
     fn nested(
         &self,
         graph: &Graph,
@@ -70,14 +68,14 @@ impl Picture {
         let mut depth = 1;
         for line in &self.lines {
             let (at, line) = match line {
-                Line::Node(no) => (depth, graph.node(*no).map(&node).unwrap_or_default()),
-                Line::Open(arm) => {
+                DrawingLine::Node(no) => (depth, graph.node(*no).map(&node).unwrap_or_default()),
+                DrawingLine::Open(arm) => {
                     let branch = graph.node(arm.branch);
                     let name = branch.and_then(|branch| arm_name(branch, arm.index));
                     depth += 1;
                     (depth - 1, open(arm, name.unwrap_or_default()))
                 }
-                Line::Close => {
+                DrawingLine::Close => {
                     depth -= 1;
                     (depth, close.to_owned())
                 }
@@ -90,10 +88,10 @@ impl Picture {
     }
 }
 
-/// The nodes in the frames of their arms.
-fn lines(graph: &Graph) -> Vec<Line> {
+/// Orders the nodes, each inside the frames of its arms.
+fn lines(graph: &Graph) -> Vec<DrawingLine> {
     let mut nodes: Vec<Node<'_>> = graph.nodes().collect();
-    // By the arms around them: then each arm is in one piece, and stands in those around it.
+    // Sorted by the arms around them, the nodes of each arm follow one another, inside the arms around it.
     let frames = |node: &Node<'_>| -> Vec<(u32, u32)> {
         let arms = node.arms().iter();
         arms.map(|arm| (arm.branch, arm.index)).collect()
@@ -104,16 +102,16 @@ fn lines(graph: &Graph) -> Vec<Line> {
     for node in nodes {
         let arms = node.arms();
         let common = arms.iter().zip(open).take_while(|(a, b)| a == b).count();
-        lines.extend(open[common..].iter().map(|_| Line::Close));
-        lines.extend(arms[common..].iter().map(|arm| Line::Open(*arm)));
-        lines.push(Line::Node(node.no()));
+        lines.extend(open[common..].iter().map(|_| DrawingLine::Close));
+        lines.extend(arms[common..].iter().map(|arm| DrawingLine::Open(*arm)));
+        lines.push(DrawingLine::Node(node.no()));
         open = arms;
     }
-    lines.extend(open.iter().map(|_| Line::Close));
+    lines.extend(open.iter().map(|_| DrawingLine::Close));
     lines
 }
 
-/// The arrows to a node.
+/// Returns the arrows to a node.
 fn arrows(graph: &Graph, node: Node<'_>, used: &HashSet<Arm>) -> Vec<Arrow> {
     let mut arrows = Vec::new();
     let mut drawn = HashSet::new();
@@ -153,7 +151,7 @@ fn label(node: Node<'_>, before: Node<'_>, takes: Takes) -> String {
     let arm = node.arms().last().filter(|arm| arm.branch == before.no());
     let arm = arm.and_then(|arm| arm_name(before, arm.index));
     let takes = match takes {
-        Takes::Maybe if !matches!(node.kind(), StepKind::Merge { .. }) => Some("maybe"),
+        Takes::Maybe if !matches!(node.kind(), StepKind::Merge { .. }) => Some("optional"),
         Takes::Outcome => Some("outcome"),
         Takes::Failure => Some("failed"),
         Takes::Ended => Some("ended"),
@@ -163,7 +161,7 @@ fn label(node: Node<'_>, before: Node<'_>, takes: Takes) -> String {
     words.join(", ")
 }
 
-/// Whether nothing of its phase comes after a node but the barrier.
+/// Returns whether no other step of a node's phase runs after the node.
 fn ends_its_phase(graph: &Graph, node: Node<'_>) -> bool {
     let mut after = node
         .downstream()
@@ -179,7 +177,7 @@ fn arm_name(branch: Node<'_>, index: u32) -> Option<&str> {
     }
 }
 
-/// The arms of a branch in which no step stands.
+/// Returns the arms of a branch that have no steps.
 fn empty_arms<'g>(branch: Node<'g>, used: &HashSet<Arm>) -> Vec<&'g str> {
     let StepKind::Branch { arms, .. } = branch.kind() else {
         return Vec::new();
@@ -194,9 +192,13 @@ fn empty_arms<'g>(branch: Node<'g>, used: &HashSet<Arm>) -> Vec<&'g str> {
     empty.map(|(_, name)| name.as_str()).collect()
 }
 
-/// What a node is called: its key, its job if that is another word, and what is special about it.
+/// Returns the lines of a node's label: its key, its job if it has another name, and its special properties. The node
+/// where the arms of a branch meet is named after the branch.
 fn title(node: Node<'_>) -> Vec<String> {
-    let mut title = vec![node.key().to_owned()];
+    let mut title = vec![match node.kind() {
+        StepKind::Merge { branch, .. } => format!("end of {branch}"),
+        _ => node.key().to_owned(),
+    }];
     match node.kind() {
         StepKind::Job { job, .. } | StepKind::Branch { job, .. } if job != node.key() => {
             title.push(job.clone());
@@ -216,7 +218,7 @@ fn title(node: Node<'_>) -> Vec<String> {
     title
 }
 
-/// What people call the pipeline.
+/// Returns the heading: the display name, or the name of the pipeline.
 fn heading(graph: &Graph) -> &str {
     graph.spec().display_name.as_deref().unwrap_or(graph.name())
 }

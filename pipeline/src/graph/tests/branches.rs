@@ -42,7 +42,7 @@ fn a_barrier_between_a_branch_and_its_arms_is_refused() {
         job("scale").following(&["format"]).in_arm("format", "hd"),
     ]);
     assert!(
-        message.contains("between the branch `format` and `scale`"),
+        message.contains("between the branch `format` and step `scale`"),
         "{message}"
     );
 }
@@ -270,14 +270,14 @@ fn an_arm_that_is_not_there_is_named_with_those_that_are() {
         job("scale").following(&["format"]).in_arm("format", "uhd"),
     ]);
     assert!(
-        found.contains("`uhd`, which `format` does not have: its arms are `hd`, `sd`"),
+        found.contains("`uhd`, which branch `format` does not have: its arms are `hd`, `sd`"),
         "{found}"
     );
     let twice = message([branch("format", &["hd", "hd"])]);
-    assert!(twice.contains("has the arm `hd` twice"), "{twice}");
+    assert!(twice.contains("has two arms with the name `hd`"), "{twice}");
     let no_branch = message([job("a"), job("b").after(&["a"]).in_arm("a", "hd")]);
     assert!(
-        no_branch.contains("names `a` as its branch, which is no branch"),
+        no_branch.contains("names `a` as its branch, but `a` is not a branch"),
         "{no_branch}"
     );
     let unknown = message([
@@ -374,7 +374,7 @@ fn what_all_arms_return_is_sure_and_what_some_return_is_not() {
     valid(merged(&[("hd", "scale"), ("none", "source")], last()));
     let some = message(merged(&[("hd", "scale")], last()));
     assert!(
-        some.contains("the arm `none` of `format` returns nothing"),
+        some.contains("the arm `none` of branch `format` returns nothing"),
         "{some}"
     );
     let unsure = message(merged(&[("hd", "poster"), ("none", "source")], last()));
@@ -386,7 +386,7 @@ fn what_all_arms_return_is_sure_and_what_some_return_is_not() {
     assert!(twice.contains("two values for the arm `hd`"), "{twice}");
     let other = message(merged(&[("none", "scale")], job("last")));
     assert!(
-        other.contains("`scale`, which stands in another arm"),
+        other.contains("`scale`, which is in another arm"),
         "{other}"
     );
 }
@@ -409,7 +409,7 @@ fn what_a_merge_within_an_arm_may_lack_its_arm_may_lack() {
     valid(steps(&[("x", "deep"), ("y", "flat")]));
     let message = message(steps(&[("x", "deep")]));
     assert!(
-        message.contains("returns `merge:inner`, which may be absent"),
+        message.contains("returns `inner`, which may be absent"),
         "{message}"
     );
 }
@@ -424,7 +424,7 @@ fn a_merge_stands_where_its_branch_stands() {
         merge("merge:inner", "inner", &[]),
     ]);
     assert!(
-        message.contains("`merge:inner` does not stand where its branch `inner` does"),
+        message.contains("`inner` is not where its branch `inner` is"),
         "{message}"
     );
 }
@@ -453,7 +453,7 @@ fn the_failure_of_a_decision_cannot_be_ignored_and_an_inherited_ignore_acts_as_c
         step: "format".into(),
     };
     assert_eq!(
-        problem([branch("format", &["hd"]).on_failure(Strategy::Ignore)]),
+        problem([branch("format", &["hd"]).failure_strategy(Strategy::Ignore)]),
         expected
     );
     assert_eq!(problem([branch("format", &["hd"]).optional()]), expected);

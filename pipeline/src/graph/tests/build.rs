@@ -23,7 +23,7 @@ pub(super) fn options() -> StepOptions {
     StepOptions {
         queue: "default".into(),
         priority: 0,
-        attempts: 5,
+        max_attempts: 5,
         timeout_ms: None,
         lease_ms: 30_000,
         backoff: jobs::Backoff::DEFAULT,
@@ -131,7 +131,7 @@ impl StepSpec {
         self
     }
 
-    pub(super) fn on_failure(mut self, strategy: Strategy) -> Self {
+    pub(super) fn failure_strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = Some(strategy);
         self
     }

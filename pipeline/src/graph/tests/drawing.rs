@@ -28,7 +28,7 @@ flowchart TD
   n0["source<br/>work"]
   n1["thumbnail<br/>work<br/>optional"]:::optional
   n2{"format<br/>decide"}
-  n4(("merge:format"))
+  n4(("end of format"))
   n5["barrier:1"]:::bar
   n6["publish<br/>work"]
   n7["cleanup<br/>work"]
@@ -42,7 +42,7 @@ flowchart TD
   n2 -->|"none"| n4
   n1 --> n5
   n4 --> n5
-  n1 -->|"maybe"| n6
+  n1 -->|"optional"| n6
   n5 --> n6
   n6 -.-> n7
   classDef bar fill:#444,stroke:#444,color:#fff
@@ -59,7 +59,7 @@ fn dot() {
   n0 [label="source\nwork"];
   n1 [label="thumbnail\nwork\noptional", style=dashed];
   n2 [label="format\ndecide", shape=diamond, style=solid];
-  n4 [label="merge:format", shape=circle, style=solid];
+  n4 [label="end of format", shape=circle, style=solid];
   n5 [label="barrier:1", style=filled, fillcolor=black, fontcolor=white, width=4, height=0.2];
   n6 [label="publish\nwork"];
   n7 [label="cleanup\nwork"];
@@ -73,7 +73,7 @@ fn dot() {
   n2 -> n4 [label="none"];
   n1 -> n5;
   n4 -> n5;
-  n1 -> n6 [label="maybe"];
+  n1 -> n6 [label="optional"];
   n5 -> n6;
   n6 -> n7 [style=dashed];
 }

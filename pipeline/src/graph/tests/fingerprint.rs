@@ -82,7 +82,9 @@ const COUNTS: &[(&str, Change)] = &[
     }),
     ("callback: job", |s| s.callbacks[0].job = "mail".into()),
     ("callback: version", |s| s.callbacks[0].version = 2),
-    ("callback: options", |s| s.callbacks[0].options.attempts = 1),
+    ("callback: options", |s| {
+        s.callbacks[0].options.max_attempts = 1
+    }),
     ("callback: one more", |s| {
         s.callbacks.push(s.callbacks[0].clone())
     }),
@@ -171,7 +173,7 @@ const COUNTS: &[(&str, Change)] = &[
     }),
     ("option: queue", |s| options_of(s).queue = "media".into()),
     ("option: priority", |s| options_of(s).priority = 1),
-    ("option: attempts", |s| options_of(s).attempts = 1),
+    ("option: attempts", |s| options_of(s).max_attempts = 1),
     ("option: timeout", |s| options_of(s).timeout_ms = Some(1)),
     ("option: lease", |s| options_of(s).lease_ms = 1000),
     ("option: backoff", |s| {

@@ -114,8 +114,10 @@ fn numbers_and_durations_are_in_range() {
         assert!(message([node("a", kind)]).contains("signal's timeout"));
     }
     assert!(with_options(|o| o.delay_ms = u64::MAX).contains("the delay is"));
-    assert!(with_options(|o| o.attempts = 0).contains("attempts is 0: use from 1 to 32767"));
-    assert!(with_options(|o| o.attempts = 40_000).contains("attempts is 40000"));
+    assert!(
+        with_options(|o| o.max_attempts = 0).contains("max_attempts is 0: use from 1 to 32767")
+    );
+    assert!(with_options(|o| o.max_attempts = 40_000).contains("max_attempts is 40000"));
     assert!(
         with_options(|o| o.lease_ms = 999).contains("the lease is 999 ms: use from 1 s to 1 day")
     );
@@ -195,7 +197,7 @@ fn arms_and_embedded_graphs_lie_only_so_deep() {
         assert!(
             found
                 .iter()
-                .any(|p| p.to_string().contains("more than 64 arms deep")),
+                .any(|p| p.to_string().contains("nested in more than 64 arms")),
             "{}",
             found.len()
         );
@@ -207,7 +209,7 @@ fn arms_and_embedded_graphs_lie_only_so_deep() {
     assert!(
         found[0]
             .to_string()
-            .contains("more than 16 embedded graphs deep"),
+            .contains("more than 16 embedded graphs"),
         "{found:?}"
     );
 }

@@ -77,7 +77,7 @@ fn any_options() -> impl Strategy<Value = StepOptions> {
             |(queue, priority, attempts, timeout_ms, jitter)| StepOptions {
                 queue,
                 priority,
-                attempts,
+                max_attempts: attempts,
                 timeout_ms,
                 backoff: jobs::Backoff::DEFAULT.jitter(jitter),
                 ..options()

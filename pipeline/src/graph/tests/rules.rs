@@ -9,10 +9,10 @@ fn a_value_that_may_be_absent_names_both_steps_and_both_remedies() {
     let with = |upstream: StepSpec| message([upstream, job("publish").after(&["thumbnail"])]);
     assert_eq!(
         with(job("thumbnail").optional()),
-        "step `publish` takes the value of `thumbnail` as sure, but it is optional: take it as one \
-         that may be absent (`maybe`), or let `thumbnail` not be optional"
+        "step `publish` takes the value of `thumbnail` as always present, but it is optional: take an \
+         `Option` from the handle that `.optional()` returned, or remove `.optional()` from `thumbnail`"
     );
-    let ignored = with(job("thumbnail").on_failure(Strategy::Ignore));
+    let ignored = with(job("thumbnail").failure_strategy(Strategy::Ignore));
     assert!(ignored.contains("its failure is ignored"), "{ignored}");
 }
 
@@ -26,12 +26,12 @@ fn under_a_pipeline_wide_ignore_a_sure_value_needs_a_step_with_a_strategy_of_its
     let found = problems_of(&with(job("encode")));
     assert_eq!(
         found[0].to_string(),
-        "step `publish` takes the value of `encode` as sure, but the pipeline ignores failures and it \
-         has no strategy of its own: take it as one that may be absent (`maybe`), or give `encode` a \
-         strategy of its own, halt or continue"
+        "step `publish` takes the value of `encode` as always present, but the pipeline ignores \
+         failures and it has no failure strategy of its own: give `encode` the strategy `Halt` or `Continue`, or \
+         `.failure_strategy(Ignore)`, whose handle gives an `Option`"
     );
-    compile(with(job("encode").on_failure(Strategy::Halt)));
-    compile(with(job("encode").on_failure(Strategy::Continue)));
+    compile(with(job("encode").failure_strategy(Strategy::Halt)));
+    compile(with(job("encode").failure_strategy(Strategy::Continue)));
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_step_after_a_failure_may_be_absent() {
     valid(steps(Takes::Maybe));
     valid(steps(Takes::Order));
     let sure = message(steps(Takes::Value));
-    assert!(sure.contains("it runs only if `charge` failed"), "{sure}");
+    assert!(sure.contains("it runs only if `charge` fails"), "{sure}");
     assert!(message(steps(Takes::Outcome)).contains("neither a value nor a failure"));
 }
 
@@ -91,7 +91,7 @@ fn a_failure_is_the_only_edge_of_the_step_that_takes_it() {
 fn what_cannot_fail_has_no_step_after_its_failure() {
     let found = message([timer("wait"), job("mourn").takes("wait", Takes::Failure)]);
     assert!(
-        found.contains("`wait` failed, which it never does"),
+        found.contains("`wait` fails, and `wait` cannot fail"),
         "{found}"
     );
 }
@@ -191,8 +191,8 @@ fn only_an_error_path_behind_a_barrier_takes_an_end() {
     let text = message([job("a"), ended("a")]);
     assert_eq!(
         text,
-        "step `b` takes nothing but the end of `a` (`ended`), which only a step after a failure takes, of the \
-         barrier before its phase: take the order only (`order`)"
+        "step `b` takes only the end of `a` (`ended`), which only a step after a failure takes, from the \
+         barrier before its phase: take the order (`order`)"
     );
 }
 
@@ -207,7 +207,7 @@ fn a_step_after_a_failure_stands_in_the_arm_of_what_failed() {
             .in_arm("format", "hd"),
     ]);
     assert!(
-        phase.contains("`a`, which stands outside of its arm"),
+        phase.contains("`a`, which is outside of its arm"),
         "{phase}"
     );
     let arm = message([
@@ -217,7 +217,7 @@ fn a_step_after_a_failure_stands_in_the_arm_of_what_failed() {
             .in_arm("format", "hd"),
     ]);
     assert!(
-        arm.contains("`format`, which stands outside of its arm"),
+        arm.contains("`format`, which is outside of its arm"),
         "{arm}"
     );
 }
@@ -227,7 +227,7 @@ fn an_any_join_takes_the_value_of_the_first_or_the_order_of_all() {
     let steps = |takes: [Takes; 2]| {
         [
             job("a").optional(),
-            job("b").on_failure(Strategy::Continue),
+            job("b").failure_strategy(Strategy::Continue),
             job("c").takes("a", takes[0]).takes("b", takes[1]).any(),
             job("d").after(&["c"]),
         ]
@@ -256,7 +256,7 @@ fn an_any_join_takes_from_its_own_phase_and_from_inside_its_own_arm() {
         job("c").after(&["a", "b"]).any(),
     ]);
     assert!(
-        phase.contains("`a`, which stands outside of its phase"),
+        phase.contains("`a`, which is outside of its phase"),
         "{phase}"
     );
     let arm = message([
@@ -265,10 +265,7 @@ fn an_any_join_takes_from_its_own_phase_and_from_inside_its_own_arm() {
         job("b").following(&["format"]).in_arm("format", "hd"),
         job("c").after(&["a", "b"]).any().in_arm("format", "hd"),
     ]);
-    assert!(
-        arm.contains("`a`, which stands outside of its arm"),
-        "{arm}"
-    );
+    assert!(arm.contains("`a`, which is outside of its arm"), "{arm}");
     // Of the arms of a branch, the chosen one succeeds.
     valid([
         branch("format", &["hd", "sd"]),
@@ -295,9 +292,9 @@ fn an_any_join_whose_upstreams_may_all_be_left_out_may_be_absent() {
     valid(any_of_errors(Takes::Order));
     assert_eq!(
         message(any_of_errors(Takes::Value)),
-        "step `report` takes the value of `any` as sure, but it waits for any of several steps that may all be left \
-         out (each runs only after a failure, or in an arm): take it as one that may be absent (`maybe`), or let \
-         `any` wait for a step that always runs, too"
+        "step `report` takes the value of `any` as always present, but it waits for any of several steps \
+         that may all be skipped (each runs only after a failure, or in an arm): take an `Option`, or let `any` also \
+         wait for a step that always runs"
     );
     assert!(message(any_of_errors(Takes::Outcome)).contains("neither a value nor a failure"));
     // One that always runs is enough, also behind another any-join.
@@ -314,7 +311,7 @@ fn an_any_join_whose_upstreams_may_all_be_left_out_may_be_absent() {
         job("again").after(&["any"]).any(),
         job("report").after(&["again"]),
     ]);
-    assert!(behind.contains("`again` as sure"), "{behind}");
+    assert!(behind.contains("`again` as always present"), "{behind}");
 }
 
 #[test]
@@ -335,14 +332,14 @@ fn an_any_join_of_all_arms_of_a_branch_is_sure_and_of_some_is_not() {
     valid(steps(&["a", "b", "c"]));
     for some in [&["a", "b"][..], &["b", "c"], &["a"]] {
         let found = message(steps(some));
-        assert!(found.contains("`any` as sure"), "{found}");
+        assert!(found.contains("`any` as always present"), "{found}");
     }
     // A branch that stands after a failure may choose no arm.
     let mut asked_after_a_failure = steps(&["a", "b", "c"]);
     asked_after_a_failure.insert(0, job("first"));
     asked_after_a_failure[1] = branch("format", &["hd", "sd"]).takes("first", Takes::Failure);
     let found = message(asked_after_a_failure);
-    assert!(found.contains("`any` as sure"), "{found}");
+    assert!(found.contains("`any` as always present"), "{found}");
 }
 
 #[test]
@@ -402,15 +399,12 @@ fn an_output_is_made_of_the_steps_it_names() {
     spec.output.push("b".into());
     spec.output_shape = Some((0..8).fold(pair, |shape, _| Shape::Tuple(vec![shape])));
     let message = problems_of(&spec)[0].to_string();
-    assert!(
-        message.contains("tuples in one another in its output"),
-        "{message}"
-    );
+    assert!(message.contains("nested tuples in its output"), "{message}");
 }
 
 #[test]
 fn what_the_coordinator_resolves_has_no_settings_of_a_job() {
-    let mut with = barrier(1).on_failure(Strategy::Halt).optional().any();
+    let mut with = barrier(1).failure_strategy(Strategy::Halt).optional().any();
     with.input = Some(Shape::One);
     with.options = Some(options());
     let found = problems_of(&graph([job("a"), with, job("b")]));
@@ -441,8 +435,8 @@ fn a_job_has_options_and_what_is_no_job_has_none() {
 
 #[test]
 fn optional_with_another_strategy_contradicts_itself() {
-    valid([job("a").optional().on_failure(Strategy::Ignore)]);
-    let problem = problem([job("a").optional().on_failure(Strategy::Halt)]);
+    valid([job("a").optional().failure_strategy(Strategy::Ignore)]);
+    let problem = problem([job("a").optional().failure_strategy(Strategy::Halt)]);
     assert_eq!(problem, Problem::OptionalWithStrategy { step: "a".into() });
 }
 
@@ -489,7 +483,7 @@ fn a_merge_that_its_own_arm_waits_for_is_a_cycle() {
         merge("merge:format", "format", &[("hd", "scale")]),
     ]);
     assert!(
-        message.starts_with("cycle: scale -> merge:format -> scale"),
+        message.starts_with("cycle: scale -> (end of format) -> scale"),
         "{message}"
     );
 }

@@ -88,7 +88,7 @@ fn a_dependency_on_a_later_phase_names_both() {
         }
     );
     let on_the_barrier = message([job("a").following(&["barrier:1"]), barrier(1), job("b")]);
-    assert!(on_the_barrier.contains("`a` depends on `barrier:1` of a later phase"));
+    assert!(on_the_barrier.contains("`a` runs after `barrier:1`, which is in a later phase"));
 }
 
 /// Scenarios: U006
@@ -210,7 +210,7 @@ fn what_is_wrong_with_a_graph_has_a_message_of_its_own() {
     let duplicate = message([job("a"), job("a"), job("a")]);
     assert!(duplicate.contains("`a` is declared 3 times"), "{duplicate}");
     let itself = message([job("a").after(&["a"])]);
-    assert!(itself.contains("`a` depends on itself"), "{itself}");
+    assert!(itself.contains("`a` runs after itself"), "{itself}");
     let unknown = message([job("download"), job("b").after(&["downlaod"])]);
     assert!(unknown.contains("step `b` names `downlaod`"), "{unknown}");
     assert!(unknown.ends_with("did you mean `download`?"), "{unknown}");
@@ -397,7 +397,7 @@ fn the_video_pipeline() {
 /// Scenarios: U044
 #[test]
 fn a_steps_own_strategy_decides_for_it_alone() {
-    let graph = valid([job("a").on_failure(Strategy::Continue), job("b")]);
+    let graph = valid([job("a").failure_strategy(Strategy::Continue), job("b")]);
     assert_eq!(graph.node(0).unwrap().strategy(), Strategy::Continue);
     assert_eq!(graph.node(1).unwrap().strategy(), Strategy::Halt);
     let json = r#"{"name":"p","steps":[{"key":"a","kind":{"type":"barrier"},"strategy":"stop"}]}"#;
@@ -478,7 +478,7 @@ fn a_value_taken_twice_is_two_values_and_one_end_to_wait_for() {
     assert_eq!(c.waits(), 3);
     let downstream: Vec<u32> = a.downstream().iter().map(|down| down.no).collect();
     assert_eq!(downstream, [2, 3]);
-    assert_eq!(graph.to_mermaid().matches("maybe").count(), 1);
+    assert_eq!(graph.to_mermaid().matches("optional\"|").count(), 1);
     let again = valid([job("a"), job("b").after(&["a", "a"])]);
     let once = valid([job("a"), job("b").after(&["a"])]);
     assert_ne!(again.fingerprint(), once.fingerprint());
@@ -494,7 +494,10 @@ fn what_is_wrong_with_a_value_taken_twice_is_said_once() {
         job("b"),
         job("c").after(&["a", "b", "a"]),
     ]);
-    assert!(found.contains("`a` as sure, but it is optional"), "{found}");
+    assert!(
+        found.contains("`a` as always present, but it is optional"),
+        "{found}"
+    );
 }
 
 /// Scenarios: U046

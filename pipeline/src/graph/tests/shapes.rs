@@ -79,8 +79,8 @@ fn it_holds_as_many_values_as_the_edges_take() {
     };
     assert_eq!(
         message(steps(List(3))),
-        "the input of step `c` is made of 3 values, and its edges take 2: give `input` one value for \
-         each edge that takes something, or leave it out"
+        "the input of step `c` has 3 values, and its edges take 2: give `input` one value for each \
+         edge that takes a value, or leave it out"
     );
     for input in [One, List(0), List(u32::MAX), Tuple(vec![List(u32::MAX); 9])] {
         let problem = problem(steps(input));
@@ -103,7 +103,7 @@ fn what_may_be_absent_in_it_is_for_the_edges_to_say() {
     let steps = |input| [job("a"), job("b").after(&["a"]).shaped(input)];
     assert_eq!(
         message(steps(Tuple(vec![Maybe]))),
-        "step `b` has a `maybe` in its input: that is for its edges to say; put `one` there"
+        "step `b` has `maybe` in the shape of its input, where its edges say what may be absent: write `one`"
     );
 }
 
@@ -114,7 +114,7 @@ fn where_there_can_be_one_value_only_it_is_one() {
     valid(any(One));
     assert_eq!(
         message(any(List(2))),
-        "step `c` waits for any of its upstreams and so takes one value as it is: leave `input` out"
+        "step `c` waits for any of its upstreams and so takes one value: leave `input` out"
     );
     let failure = |input| after(job("c").takes("a", Takes::Failure).shaped(input));
     valid(failure(One));
@@ -135,9 +135,7 @@ fn tuples_lie_at_most_8_deep_and_hold_something() {
     for depth in [9, 100] {
         assert_eq!(
             message(steps(nested(depth))),
-            format!(
-                "step `b` has {depth} tuples in one another in its input, more than 8: flatten it"
-            )
+            format!("step `b` has {depth} nested tuples in its input, more than 8: flatten it")
         );
     }
     let empty = message(steps(Tuple(vec![One, Tuple(vec![])])));

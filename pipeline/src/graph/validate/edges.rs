@@ -1,4 +1,4 @@
-//! The edges of a graph: those that were given, and those that follow from barriers and merges.
+//! The edges of a graph: those that were declared, and those that barriers and merges add.
 
 use std::collections::HashMap;
 
@@ -7,83 +7,83 @@ use super::super::limits;
 use super::super::lists::Lists;
 use super::super::problem::Problem;
 use super::super::spec::Takes;
+use super::layout::Layout;
 use super::merges::{self, Merge};
-use super::places::Places;
-use super::traits::kind_name;
+use super::properties::kind_name;
 
-/// What a step comes after, and what it takes from it.
+/// An edge as the downstream step has it: the upstream step, and what is taken from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in super::super) struct Before {
+pub(in super::super) struct UpstreamEdge {
     pub(in super::super) step: u32,
     pub(in super::super) takes: Takes,
 }
 
-/// The edges of a graph, without those that are wrong.
+/// The edges of a graph, without invalid ones.
 pub(super) struct Edges {
-    /// What each step comes after.
-    pub(super) upstream: Lists<Before>,
-    /// Whether any step takes from another more than once.
+    /// The upstream edges of each step.
+    pub(super) upstream: Lists<UpstreamEdge>,
+    /// Whether any step takes the value of another more than once.
     pub(super) has_repeats: bool,
-    /// Whether edges of a step were left out: then nothing more is said about those it has.
-    pub(super) damaged: Vec<bool>,
-    /// The merges.
+    /// Whether invalid edges of a step were left out. Its other edges are then not checked together.
+    pub(super) incomplete: Vec<bool>,
+    /// The merges, with their names resolved.
     pub(super) merges: Vec<Merge>,
-    /// Whether barrier number `n` lies between a step and an error path of that step.
+    /// For each barrier, whether it is between a step and a step after its failure.
     pub(super) awaited: Vec<bool>,
-    /// More than there may be: then some are missing here.
+    /// Whether there are more edges than allowed. Some are then missing.
     pub(super) too_many: bool,
 }
 
-/// Resolves what was given, and adds what follows from it.
-pub(super) fn resolve(places: &mut Places<'_>, problems: &mut Vec<Problem>) -> Edges {
-    let merges = merges::find(places, problems);
-    let mut given = Given::new(places, &merges);
-    for step in 0..places.spec.steps.len() as u32 {
-        given.step(places, step, problems);
+/// Resolves the declared edges, and adds those of barriers and merges.
+pub(super) fn resolve(layout: &mut Layout<'_>, problems: &mut Vec<Problem>) -> Edges {
+    let merges = merges::find(layout, problems);
+    let mut given = DeclaredEdges::new(layout, &merges);
+    for step in 0..layout.spec.steps.len() as u32 {
+        given.step(layout, step, problems);
     }
-    let Given {
+    let DeclaredEdges {
         lists,
-        damaged,
+        incomplete,
         has_repeats,
         ..
     } = given;
-    let awaited = awaited(places, &lists);
-    let needs_more = !merges.is_empty() || !places.barriers.is_empty();
+    let awaited = awaited(layout, &lists);
+    let needs_more = !merges.is_empty() || !layout.barriers.is_empty();
     let upstream = if needs_more {
-        with_added(places, &lists, &merges, &awaited)
+        with_added(layout, &lists, &merges, &awaited)
     } else {
         lists
     };
-    let too_many = upstream.total() > limits::EDGES;
+    let too_many = upstream.total() > limits::MAX_EDGES;
     if too_many {
         problems.push(Problem::TooMany {
             place: Place::Pipeline,
-            what: "edges, those that barriers and merges add included,",
+            what: "edges, those of barriers and branches included,",
             count: upstream.total(),
-            limit: limits::EDGES,
-            remedy: "put a barrier between steps that all wait for one another",
+            limit: limits::MAX_EDGES,
+            remedy: "put a barrier between steps that all run after one another",
         });
     }
     Edges {
         upstream,
         has_repeats,
-        damaged,
+        incomplete,
         merges,
         awaited,
         too_many,
     }
 }
 
-/// The barriers that error paths wait for: those between a step and a step after its failure.
-fn awaited(places: &Places<'_>, given: &Lists<Before>) -> Vec<bool> {
-    // How many error paths begin to wait at a barrier, less those that no longer do.
-    let mut changes = vec![0_i64; places.barriers.len()];
+/// Returns for each barrier whether it is between a step and a step after its failure.
+fn awaited(layout: &Layout<'_>, given: &Lists<UpstreamEdge>) -> Vec<bool> {
+    // For each barrier, how many such pairs begin at its phase, less those that end there.
+    let mut changes = vec![0_i64; layout.barriers.len()];
     for (step, before) in given.iter() {
-        if !places.traits[step as usize].is_after_failure {
+        if !layout.properties[step as usize].is_after_failure {
             continue;
         }
         for failure in before.iter().filter(|up| up.takes == Takes::Failure) {
-            let phases = [failure.step, step].map(|at| places.phases[at as usize] as usize);
+            let phases = [failure.step, step].map(|at| layout.phases[at as usize] as usize);
             for (phase, change) in phases.into_iter().zip([1, -1]) {
                 if let Some(at) = changes.get_mut(phase) {
                     *at += change;
@@ -98,32 +98,32 @@ fn awaited(places: &Places<'_>, given: &Lists<Before>) -> Vec<bool> {
     waiting.collect()
 }
 
-/// In place of a step, while edges are being laid.
-const CROSSED_OUT: u32 = u32::MAX;
+/// Marks an edge that is removed when the list of its step is complete.
+const REMOVED: u32 = u32::MAX;
 
-/// The edges as they were given, resolved step by step.
-struct Given {
-    lists: Lists<Before>,
-    damaged: Vec<bool>,
+/// The declared edges, resolved step by step.
+struct DeclaredEdges {
+    lists: Lists<UpstreamEdge>,
+    incomplete: Vec<bool>,
     has_repeats: bool,
-    /// For each step, the last one that came after it, plus one, and where that edge lies.
-    met_by: Vec<(u32, u32)>,
-    /// Whether edges of the list that is being laid were crossed out.
-    crossed_out: bool,
-    /// What merges take: these edges are added with the others of the merge.
+    /// For each step, the last step with an edge from it, plus one, and the index of that edge.
+    last_seen_by: Vec<(u32, u32)>,
+    /// Whether the list that is being built has edges marked as removed.
+    has_removed: bool,
+    /// The steps whose values each merge takes. These edges are added with the others of the merge.
     values: HashMap<u32, Vec<u32>>,
 }
 
-impl Given {
-    fn new(places: &Places<'_>, merges: &[Merge]) -> Self {
-        let steps = places.spec.steps.len();
+impl DeclaredEdges {
+    fn new(layout: &Layout<'_>, merges: &[Merge]) -> Self {
+        let steps = layout.spec.steps.len();
         let values = |merge: &Merge| merge.values.iter().map(|(_, step)| *step).collect();
         Self {
             lists: Lists::with_capacity(steps, steps),
-            damaged: vec![false; steps],
+            incomplete: vec![false; steps],
             has_repeats: false,
-            met_by: vec![(0, 0); steps],
-            crossed_out: false,
+            last_seen_by: vec![(0, 0); steps],
+            has_removed: false,
             values: merges
                 .iter()
                 .map(|merge| (merge.step, values(merge)))
@@ -131,45 +131,45 @@ impl Given {
         }
     }
 
-    fn step(&mut self, places: &mut Places<'_>, step: u32, problems: &mut Vec<Problem>) {
-        let spec = places.spec;
+    fn step(&mut self, layout: &mut Layout<'_>, step: u32, problems: &mut Vec<Problem>) {
+        let spec = layout.spec;
         for edge in &spec.steps[step as usize].after {
             let key = &spec.steps[step as usize].key;
             let place = || Place::Step(limits::shown(key));
-            let problem = match places.named(place, "before it", &edge.step, problems) {
+            let problem = match layout.named(place, "before it", &edge.step, problems) {
                 None => {
-                    self.damaged[step as usize] = true;
+                    self.incomplete[step as usize] = true;
                     continue;
                 }
                 Some(before) if before == step => Problem::SelfDependency {
-                    step: places.key(step),
+                    step: layout.key(step),
                 },
-                Some(before) if places.is_in_earlier_phase(step, before) => Problem::LaterPhase {
-                    step: places.key(step),
-                    upstream: places.key(before),
+                Some(before) if layout.is_in_earlier_phase(step, before) => Problem::LaterPhase {
+                    step: layout.key(step),
+                    upstream: layout.key(before),
                 },
-                Some(before) => match self.edge(places, step, before, edge.takes) {
+                Some(before) => match self.edge(layout, step, before, edge.takes) {
                     Ok(()) => continue,
                     Err(problem) => problem,
                 },
             };
-            self.damaged[step as usize] = true;
+            self.incomplete[step as usize] = true;
             problems.push(problem);
         }
-        if std::mem::take(&mut self.crossed_out) {
-            self.lists.retain_open(|before| before.step != CROSSED_OUT);
+        if std::mem::take(&mut self.has_removed) {
+            self.lists.retain_open(|before| before.step != REMOVED);
         }
         self.lists.end();
     }
 
     fn edge(
         &mut self,
-        places: &mut Places<'_>,
+        layout: &mut Layout<'_>,
         step: u32,
         before: u32,
         mut takes: Takes,
     ) -> Result<(), Problem> {
-        if places.traits[step as usize].is_resolved {
+        if layout.properties[step as usize].is_resolved {
             let is_value = || {
                 self.values
                     .get(&step)
@@ -182,30 +182,30 @@ impl Given {
             };
             if !fits {
                 return Err(Problem::NotForKind {
-                    step: places.key(step),
-                    kind: kind_name(places.kind(step)),
+                    step: layout.key(step),
+                    kind: kind_name(layout.kind(step)),
                     what: "inputs of its own",
                 });
             }
             takes = Takes::Order;
         }
         let here = (step + 1, self.lists.open().len() as u32);
-        let met_before = &mut self.met_by[before as usize];
+        let met_before = &mut self.last_seen_by[before as usize];
         if met_before.0 == step + 1 {
             if !takes.is_input() {
                 return Ok(());
             }
             let other = &mut self.lists.open_mut()[met_before.1 as usize];
             if !other.takes.is_input() {
-                // The one that takes something stays, where it stands among the inputs.
-                other.step = CROSSED_OUT;
-                self.crossed_out = true;
-            } else if places.traits[step as usize].is_any
+                // Keep the edge that takes a value, at its position in the input.
+                other.step = REMOVED;
+                self.has_removed = true;
+            } else if layout.properties[step as usize].is_any
                 || [takes, other.takes].contains(&Takes::Failure)
             {
                 return Err(Problem::DuplicateEdge {
-                    step: places.key(step),
-                    upstream: places.key(before),
+                    step: layout.key(step),
+                    upstream: layout.key(before),
                 });
             } else {
                 self.has_repeats = true;
@@ -213,9 +213,9 @@ impl Given {
         }
         *met_before = here;
         if takes == Takes::Failure {
-            places.traits[step as usize].is_after_failure = true;
+            layout.properties[step as usize].is_after_failure = true;
         }
-        self.lists.push(Before {
+        self.lists.push(UpstreamEdge {
             step: before,
             takes,
         });
@@ -223,14 +223,14 @@ impl Given {
     }
 }
 
-/// The edges that were given, those of barriers and merges, and those to barriers.
+/// Returns the declared edges with those of barriers and merges.
 fn with_added(
-    places: &Places<'_>,
-    given: &Lists<Before>,
+    layout: &Layout<'_>,
+    given: &Lists<UpstreamEdge>,
     merges: &[Merge],
     awaited: &[bool],
-) -> Lists<Before> {
-    let exits = merges::exits(places, given, merges);
+) -> Lists<UpstreamEdge> {
+    let exits = merges::exits(layout, given, merges);
     let merge_at: HashMap<u32, usize> = merges
         .iter()
         .enumerate()
@@ -238,17 +238,17 @@ fn with_added(
         .collect();
     let steps = given.len();
     let mut lists = Lists::with_capacity(steps, given.total() + steps);
-    let mut met_by = vec![0_u32; steps];
+    let mut last_seen_by = vec![0_u32; steps];
     for (step, before) in given.iter() {
-        // What a step takes is there as often as it was given; what a merge passes on, once.
-        let has_input = !places.traits[step as usize].is_resolved;
-        let mut add = |lists: &mut Lists<Before>, upstream: Before| {
-            let met = std::mem::replace(&mut met_by[upstream.step as usize], step + 1);
+        // A step has an edge for each value that it takes; a merge has one for each upstream step.
+        let has_input = !layout.properties[step as usize].is_resolved;
+        let mut add = |lists: &mut Lists<UpstreamEdge>, upstream: UpstreamEdge| {
+            let met = std::mem::replace(&mut last_seen_by[upstream.step as usize], step + 1);
             if met != step + 1 || has_input && upstream.takes.is_input() {
                 lists.push(upstream);
             }
         };
-        let order = |step: u32| Before {
+        let order = |step: u32| UpstreamEdge {
             step,
             takes: Takes::Order,
         };
@@ -258,18 +258,18 @@ fn with_added(
                 let takes = Takes::Maybe;
                 add(
                     &mut lists,
-                    Before {
+                    UpstreamEdge {
                         step: *value,
                         takes,
                     },
                 );
             }
         }
-        let phase = places.phases[step as usize];
-        let opened_by = (phase as usize).checked_sub(1).map(|p| places.barriers[p]);
-        let is_within = |up: &Before| places.phases[up.step as usize] == phase;
-        // The failure breaks the barrier: an error path behind it waits for its end, whatever it is.
-        let takes_of_barrier = match places.traits[step as usize].is_after_failure {
+        let phase = layout.phases[step as usize];
+        let opened_by = (phase as usize).checked_sub(1).map(|p| layout.barriers[p]);
+        let is_within = |up: &UpstreamEdge| layout.phases[up.step as usize] == phase;
+        // A failure skips the barrier, so a step after the failure waits for any end of the barrier.
+        let takes_of_barrier = match layout.properties[step as usize].is_after_failure {
             true if !before.iter().any(is_within) => Takes::Ended,
             _ => Takes::Order,
         };
@@ -286,12 +286,12 @@ fn with_added(
                 add(&mut lists, order(*exit));
             }
         }
-        if places.traits[step as usize].is_barrier {
+        if layout.properties[step as usize].is_barrier {
             for before in opened_by.map_or(0, |barrier| barrier + 1)..step {
                 add(&mut lists, order(before));
             }
-            // Halt may have skipped all of this phase while an earlier one goes on; and this phase may have
-            // nothing but error paths, which a broken barrier does not stop.
+            // The barrier before also has to end: Halt may skip this whole phase while an earlier one goes on, and a
+            // phase may hold only steps after failures, which a skipped barrier does not stop.
             if let Some(barrier) = opened_by.filter(|_| awaited[phase as usize - 1]) {
                 add(&mut lists, order(barrier));
             }
@@ -301,15 +301,15 @@ fn with_added(
             let takes = takes_of_barrier;
             add(
                 &mut lists,
-                Before {
+                UpstreamEdge {
                     step: barrier,
                     takes,
                 },
             );
         }
         lists.end();
-        if lists.total() > limits::EDGES {
-            // Too many, which is a problem of its own: the rest need not be laid.
+        if lists.total() > limits::MAX_EDGES {
+            // Too many edges are a problem of their own: the rest is not needed.
             while lists.len() < steps {
                 lists.end();
             }

@@ -1,4 +1,4 @@
-//! Merges: where the arms of a branch come together.
+//! Merges: the nodes where the arms of a branch meet.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,51 +7,51 @@ use super::super::limits::shown;
 use super::super::lists::Lists;
 use super::super::problem::Problem;
 use super::super::spec::{StepKind, Takes};
-use super::edges::Before;
-use super::places::Places;
+use super::edges::UpstreamEdge;
+use super::layout::Layout;
 
-/// A merge, its names resolved.
+/// A merge, with its names resolved.
 pub(super) struct Merge {
     pub(super) step: u32,
     pub(super) branch: u32,
-    /// Arm and step, by arm.
+    /// The index of each arm that returns a value, and the step that gives it.
     pub(super) values: Vec<(u32, u32)>,
 }
 
-/// The merges whose branch is one.
-pub(super) fn find(places: &mut Places<'_>, problems: &mut Vec<Problem>) -> Vec<Merge> {
+/// Finds the merges whose branches are valid.
+pub(super) fn find(layout: &mut Layout<'_>, problems: &mut Vec<Problem>) -> Vec<Merge> {
     let mut merges = Vec::new();
-    for at in std::mem::take(&mut places.merges) {
-        let StepKind::Merge { branch, values } = places.kind(at) else {
+    for at in std::mem::take(&mut layout.merges) {
+        let StepKind::Merge { branch, values } = layout.kind(at) else {
             continue;
         };
-        let key = places.key(at);
+        let key = layout.key(at);
         let place = || Place::Step(key.clone());
-        let Some(branch) = places.named(place, "its branch", branch, problems) else {
+        let Some(branch) = layout.named(place, "its branch", branch, problems) else {
             continue;
         };
-        if !matches!(places.kind(branch), StepKind::Branch { .. }) {
+        if !matches!(layout.kind(branch), StepKind::Branch { .. }) {
             problems.push(Problem::NotABranch {
                 step: key,
-                key: places.key(branch),
+                key: layout.key(branch),
             });
             continue;
         }
-        if places.is_in_earlier_phase(at, branch) {
+        if layout.is_in_earlier_phase(at, branch) {
             problems.push(Problem::LaterPhase {
                 step: key,
-                upstream: places.key(branch),
+                upstream: layout.key(branch),
             });
             continue;
         }
-        if places.arms.of[at as usize] != places.arms.of[branch as usize] {
+        if layout.arms.of[at as usize] != layout.arms.of[branch as usize] {
             problems.push(Problem::MergeElsewhere {
                 merge: key,
-                branch: places.key(branch),
+                branch: layout.key(branch),
             });
             continue;
         }
-        let values = merge_values(places, at, branch, values, problems);
+        let values = merge_values(layout, at, branch, values, problems);
         merges.push(Merge {
             step: at,
             branch,
@@ -62,7 +62,7 @@ pub(super) fn find(places: &mut Places<'_>, problems: &mut Vec<Problem>) -> Vec<
 }
 
 fn merge_values(
-    places: &mut Places<'_>,
+    layout: &mut Layout<'_>,
     merge: u32,
     branch: u32,
     given: &[(String, String)],
@@ -71,15 +71,15 @@ fn merge_values(
     let mut values: Vec<(u32, u32)> = Vec::new();
     let mut met = HashSet::new();
     for (arm, value) in given {
-        let key = places.key(merge);
+        let key = layout.key(merge);
         let place = || Place::Step(key.clone());
-        let arm = places.arm_of(merge, branch, arm, problems);
-        let value = places.named(place, "the value of an arm", value, problems);
+        let arm = layout.arm_of(merge, branch, arm, problems);
+        let value = layout.named(place, "the value of an arm", value, problems);
         let (Some(arm), Some(value)) = (arm, value) else {
             continue;
         };
         if !met.insert(arm) {
-            let StepKind::Branch { arms, .. } = places.kind(branch) else {
+            let StepKind::Branch { arms, .. } = layout.kind(branch) else {
                 continue;
             };
             problems.push(Problem::DuplicateValue {
@@ -88,21 +88,21 @@ fn merge_values(
             });
         } else if value == merge {
             problems.push(Problem::SelfDependency { step: key });
-        } else if *places.kind(value) == StepKind::Barrier {
+        } else if *layout.kind(value) == StepKind::Barrier {
             problems.push(Problem::NoValue {
                 place: Place::Step(key),
-                barrier: places.key(value),
+                barrier: layout.key(value),
             });
-        } else if places.is_in_earlier_phase(merge, value) {
+        } else if layout.is_in_earlier_phase(merge, value) {
             problems.push(Problem::LaterPhase {
                 step: key,
-                upstream: places.key(value),
+                upstream: layout.key(value),
             });
-        } else if stands_in_another_arm(places, branch, arm, value) {
+        } else if stands_in_another_arm(layout, branch, arm, value) {
             problems.push(Problem::OtherArm {
                 step: key,
-                upstream: places.key(value),
-                branch: places.key(branch),
+                upstream: layout.key(value),
+                branch: layout.key(branch),
             });
         } else {
             values.push((arm, value));
@@ -112,27 +112,26 @@ fn merge_values(
     values
 }
 
-/// Whether a step stands in another arm of the branch than the one that returns it.
-fn stands_in_another_arm(places: &Places<'_>, branch: u32, arm: u32, value: u32) -> bool {
-    let arms = &places.arms;
+/// Returns whether a step is in another arm of the branch than the one that returns it.
+fn stands_in_another_arm(layout: &Layout<'_>, branch: u32, arm: u32, value: u32) -> bool {
+    let arms = &layout.arms;
     arms.outwards(arms.of[value as usize])
         .any(|around| around.branch == branch && around.arm != arm)
 }
 
-/// For each branch that has merges, the steps of its arms that nothing in those arms waits for.
+/// Returns, for each branch that has a merge, the steps of its arms that no step of those arms waits for.
 pub(super) fn exits(
-    places: &Places<'_>,
-    given: &Lists<Before>,
+    layout: &Layout<'_>,
+    given: &Lists<UpstreamEdge>,
     merges: &[Merge],
 ) -> HashMap<u32, Vec<u32>> {
     let mut exits: HashMap<u32, Vec<u32>> = HashMap::new();
     if merges.is_empty() {
         return exits;
     }
-    let arms = &places.arms;
-    // How deep the innermost arm is in which something waits for the step's end, whatever it is. What
-    // stands in an arm inside that one may not run, and then says nothing of the step; unless the step
-    // is the branch of that arm.
+    let arms = &layout.arms;
+    // For each step, the depth of the innermost arm in which another step waits for its end. A step of an arm further
+    // inside does not count, because it may not run; unless the arm belongs to the step itself.
     let mut awaited = vec![0_u32; given.len()];
     let mut await_in = |step: u32, by: u32| {
         let by = arms.of[by as usize];
@@ -148,7 +147,7 @@ pub(super) fn exits(
         }
     };
     for (step, before) in given.iter() {
-        if !places.traits[step as usize].is_any {
+        if !layout.properties[step as usize].is_any {
             let sure = before.iter().filter(|up| up.takes != Takes::Failure);
             sure.for_each(|up| await_in(up.step, step));
         }

@@ -1,48 +1,44 @@
-//! Whether a graph can run: everything that is wrong with it, before any write.
+//! Validation of a graph: finds every problem before anything is written.
 //!
-//! | what is judged | where |
+//! | what is checked | where |
 //! |---|---|
 //! | names, texts, numbers, durations (rule 29) | `limits.rs` |
-//! | a step by itself | `traits.rs` |
-//! | keys, phases, arms: where each step stands | `places.rs` |
-//! | edges: those given, and those that barriers and merges add | `edges.rs`, `merges.rs` |
-//! | what an edge takes, and whether it is sure to be there | `takes.rs` |
-//! | cycles, and the order without them | `order.rs` |
+//! | a step without its edges | `properties.rs` |
+//! | keys, phases, arms | `layout.rs` |
+//! | declared edges, and those that barriers and merges add | `edges.rs`, `merges.rs` |
+//! | what an edge takes, and whether it is always present | `takes.rs` |
+//! | cycles, and the topological order | `order.rs` |
 //!
-//! The work grows with steps and edges and nothing else; nothing recurses, so that no depth of a
-//! graph breaks it.
+//! The work is linear in steps and edges. Nothing recurses, so that a deep graph cannot overflow the stack.
 //!
-//! What is decided here, where the design leaves it open:
+//! Rules of this module:
 //!
-//! - **Barriers** need no edges of their own. One waits for every step of its phase; a step of the
-//!   next phase waits for it unless it depends on another step of its own phase. A branch and the
-//!   steps of its arms stand in one phase. A barrier between a step and a step after its failure is also
-//!   upstream of the next barrier.
-//! - **Merges** need no edges of their own either. One waits for its branch, for the steps whose
-//!   values it passes on, and for every step of the arms that nothing in them comes after; what stands
-//!   in an arm further inside does not count, for it may not run.
-//! - **An edge given twice**: a second one that is order only is removed, the order of the others
-//!   kept. Two that take something are two values of the input, and one end to wait for; an error
-//!   where there can be one value only, in an any-join and after a failure.
-//! - **From outside an arm** a step inside it can be taken as one that may be absent, or in order
-//!   only (an arm that is not chosen satisfies its edges); as sure only through a merge.
-//! - **An any-join** takes the value of the upstream that succeeded first, or from all the order
-//!   only; nothing else. That value is there, also if the upstream is optional or ignored. It has at
-//!   least one upstream, and all of them in its own phase and inside its own arm: else it could start
-//!   before the phase or the arm does.
-//!   If all of its upstreams may be left out at once (arms that are not chosen, steps after failures that do
-//!   not happen), so may the any-join, and its own value may be absent.
-//! - **A step after a failure** has this one edge, to a step that can fail, inside its own arm, and of its
-//!   own phase or of an earlier one. If of an earlier one, it waits for the end of the barrier before its own
-//!   phase, whatever that end is.
-//! - **Several callbacks** of one kind are allowed; each fires.
+//! - **Barriers** need no declared edges. A barrier waits for every step of its phase; a step of the next phase waits
+//!   for the barrier unless it runs after another step of its own phase. A branch and the steps of its arms are in one
+//!   phase. A barrier between a step and a step after its failure is also upstream of the next barrier.
+//! - **Merges** need no declared edges. A merge waits for its branch, for the steps whose values it passes on, and for
+//!   every step of the arms that no other step of them runs after; steps of arms further inside do not count, because
+//!   they may not run.
+//! - **An edge declared twice**: a second edge that takes only the order is removed. Two edges that take a value are two
+//!   values of the input and one end to wait for; they are an error where there can be only one value, in an any-join
+//!   and after a failure.
+//! - **From outside an arm**, the value of a step inside it can be taken as one that may be absent, or only its order (an
+//!   arm that is not chosen satisfies its edges). Only a merge makes a value that is always present.
+//! - **An any-join** takes the value of the upstream step that succeeded first, or only the order of all of them. The
+//!   value is present, also if the upstream step is optional or ignored. An any-join has at least one upstream step, and
+//!   all of them in its own phase and inside its own arm: else it could start before the phase or the arm does. If all
+//!   upstream steps may be skipped at once (arms that are not chosen, steps after failures that do not happen), so may
+//!   the any-join, and its own value may be absent.
+//! - **A step after a failure** has one edge, from a step that can fail, inside its own arm, and of its own phase or of an
+//!   earlier one. If of an earlier one, the step waits for any end of the barrier before its own phase.
+//! - **Several callbacks** for one event are allowed; each fires.
 
 mod edges;
+mod layout;
 mod merges;
 mod order;
-mod places;
+mod properties;
 mod takes;
-mod traits;
 
 use std::collections::HashSet;
 
@@ -52,11 +48,11 @@ use super::lists::Lists;
 use super::problem::Problem;
 use super::spec::{GraphSpec, StepKind, Strategy};
 
-use edges::Before;
-use places::{Arms, Places};
+use edges::UpstreamEdge;
+use layout::{Arms, Layout};
 
 impl GraphSpec {
-    /// Whether the graph can run; if not, everything that is wrong with it.
+    /// Checks that the graph can run.
     ///
     /// # Errors
     ///
@@ -66,38 +62,38 @@ impl GraphSpec {
     }
 }
 
-/// What was found out about a graph while it was judged. Steps are numbered as they were declared.
+/// The results of validation that compiling a graph needs. Steps are numbered in the order of their declaration.
 #[derive(Default)]
-pub(super) struct Found {
-    /// What the failure of each step means.
+pub(super) struct Analysis {
+    /// The resolved failure strategy of each step.
     pub(super) strategies: Vec<Strategy>,
-    /// Whether any step comes after a failure.
+    /// Whether any step runs after a failure.
     pub(super) has_failures: bool,
-    /// The barriers that lie between a step and a step after its failure.
+    /// The barriers between a step and a step after its failure.
     pub(super) awaited_barriers: HashSet<u32>,
-    /// The steps that are graphs.
+    /// The steps that are embedded graphs.
     pub(super) children: Vec<u32>,
-    /// Where each step stands.
+    /// The phase of each step.
     pub(super) phases: Vec<u32>,
-    /// The arms, and which of them each step stands in.
+    /// The arms, and the innermost arm of each step.
     pub(super) arms: Arms,
-    /// What each step comes after, added edges included.
-    pub(super) upstream: Lists<Before>,
-    /// Whether any step takes from another more than once.
+    /// The upstream edges of each step, added edges included.
+    pub(super) upstream: Lists<UpstreamEdge>,
+    /// Whether any step takes the value of another more than once.
     pub(super) has_repeats: bool,
-    /// The steps so that each comes after what it depends on.
+    /// The steps in topological order.
     pub(super) order: Vec<u32>,
 }
 
-/// Judges a graph and the graphs embedded in it.
-pub(super) fn check(spec: &GraphSpec) -> Result<Found, Invalid> {
-    if spec.steps.len() > limits::STEPS {
+/// Validates a graph and the graphs embedded in it.
+pub(super) fn check(spec: &GraphSpec) -> Result<Analysis, Invalid> {
+    if spec.steps.len() > limits::MAX_STEPS {
         return Err(too_many_steps(spec, spec.steps.len()));
     }
     let (found, mut problems) = check_one(spec);
     if !found.children.is_empty() {
         let steps = steps_with_children(spec);
-        if steps > limits::STEPS {
+        if steps > limits::MAX_STEPS {
             return Err(too_many_steps(spec, steps));
         }
         check_children(spec, &mut problems);
@@ -113,43 +109,43 @@ fn too_many_steps(spec: &GraphSpec, count: usize) -> Invalid {
         place: Place::Pipeline,
         what: "steps, those of embedded graphs included,",
         count,
-        limit: limits::STEPS,
+        limit: limits::MAX_STEPS,
         remedy: "split it into a chain of pipelines, or run one step for each element of a list",
     };
     Invalid::new(&spec.name, vec![problem])
 }
 
-/// Judges a graph alone. What it finds is only to be relied on where there is no problem.
-fn check_one(spec: &GraphSpec) -> (Found, Vec<Problem>) {
+/// Validates a graph without those embedded in it. The analysis is only valid if there is no problem.
+fn check_one(spec: &GraphSpec) -> (Analysis, Vec<Problem>) {
     let mut problems = Vec::new();
     if spec.steps.is_empty() {
         problems.push(Problem::NoSteps);
     }
     limits::pipeline(spec, &mut problems);
-    let mut places = Places::find(spec, &mut problems);
-    let edges = edges::resolve(&mut places, &mut problems);
+    let mut layout = Layout::find(spec, &mut problems);
+    let edges = edges::resolve(&mut layout, &mut problems);
     if edges.too_many {
-        let children = places.children;
+        let children = layout.children;
         return (
-            Found {
+            Analysis {
                 children,
-                ..Found::default()
+                ..Analysis::default()
             },
             problems,
         );
     }
     let order = order::find(spec, &edges.upstream, &mut problems);
-    takes::check(&places, &edges, &order, &mut problems);
-    takes::outputs(&mut places, &mut problems);
-    let found = Found {
-        strategies: places.traits.iter().map(|step| step.strategy).collect(),
-        has_failures: places.traits.iter().any(|step| step.is_after_failure),
-        awaited_barriers: (places.barriers.iter().zip(&edges.awaited))
+    takes::check(&layout, &edges, &order, &mut problems);
+    takes::outputs(&mut layout, &mut problems);
+    let found = Analysis {
+        strategies: layout.properties.iter().map(|step| step.strategy).collect(),
+        has_failures: layout.properties.iter().any(|step| step.is_after_failure),
+        awaited_barriers: (layout.barriers.iter().zip(&edges.awaited))
             .filter_map(|(barrier, is_awaited)| is_awaited.then_some(*barrier))
             .collect(),
-        children: places.children,
-        phases: places.phases,
-        arms: places.arms,
+        children: layout.children,
+        phases: layout.phases,
+        arms: layout.arms,
         upstream: edges.upstream,
         has_repeats: edges.has_repeats,
         order,
@@ -157,7 +153,7 @@ fn check_one(spec: &GraphSpec) -> (Found, Vec<Problem>) {
     (found, problems)
 }
 
-/// A graph that lies in others, with the keys of the steps that embed it, outermost first.
+/// An embedded graph, with the keys of the steps that embed it, outermost first.
 struct Embedded<'s> {
     path: Vec<&'s str>,
     graph: &'s GraphSpec,
@@ -177,11 +173,11 @@ fn check_children(spec: &GraphSpec, problems: &mut Vec<Problem>) {
     let mut waiting: Vec<Embedded<'_>> = embedded(&[], spec).collect();
     waiting.reverse();
     while let Some(child) = waiting.pop() {
-        if child.path.len() > limits::NESTED_GRAPHS {
+        if child.path.len() > limits::MAX_NESTED_GRAPHS {
             problems.push(Problem::TooDeep {
                 step: child.path.last().map_or_else(String::new, |key| shown(key)),
                 what: "embedded graphs",
-                limit: limits::NESTED_GRAPHS,
+                limit: limits::MAX_NESTED_GRAPHS,
             });
             continue;
         }
@@ -201,13 +197,13 @@ fn check_children(spec: &GraphSpec, problems: &mut Vec<Problem>) {
     }
 }
 
-/// The steps of a graph and of those embedded in it, as deep as they may be.
+/// Counts the steps of a graph and of the graphs embedded in it, down to the nesting that is allowed.
 fn steps_with_children(spec: &GraphSpec) -> usize {
     let mut steps = 0;
     let mut waiting = vec![(0, spec)];
     while let Some((depth, graph)) = waiting.pop() {
         steps += graph.steps.len();
-        if depth > limits::NESTED_GRAPHS || steps > limits::STEPS {
+        if depth > limits::MAX_NESTED_GRAPHS || steps > limits::MAX_STEPS {
             continue;
         }
         waiting.extend(graph.steps.iter().filter_map(|step| match &step.kind {

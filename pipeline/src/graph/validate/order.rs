@@ -1,19 +1,19 @@
-//! The order of the steps, and the cycles where there is none.
+//! The topological order of the steps, and the cycles of a graph that has none.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::super::limits::shown;
+use super::super::limits::{shown, shown_key};
 use super::super::lists::Lists;
 use super::super::problem::Problem;
-use super::super::spec::GraphSpec;
-use super::edges::Before;
+use super::super::spec::{GraphSpec, StepKind, StepSpec};
+use super::edges::UpstreamEdge;
 
-/// The steps so that each comes after what it depends on: of those that could come next, always the
-/// one that was declared first. Steps on a cycle, and after one, are left out, and the cycles told.
+/// Returns the steps in topological order: of those that could come next, the one that was declared first. Leaves out
+/// steps on a cycle and after one, and reports the cycles.
 pub(super) fn find(
     spec: &GraphSpec,
-    upstream: &Lists<Before>,
+    upstream: &Lists<UpstreamEdge>,
     problems: &mut Vec<Problem>,
 ) -> Vec<u32> {
     let declared_in_order = upstream
@@ -30,7 +30,7 @@ pub(super) fn find(
     order
 }
 
-fn order(upstream: &Lists<Before>, downstream: &Lists<u32>) -> Vec<u32> {
+fn order(upstream: &Lists<UpstreamEdge>, downstream: &Lists<u32>) -> Vec<u32> {
     let mut waits: Vec<u32> = upstream
         .iter()
         .map(|(_, before)| before.len() as u32)
@@ -50,42 +50,52 @@ fn order(upstream: &Lists<Before>, downstream: &Lists<u32>) -> Vec<u32> {
     order
 }
 
-/// One cycle for each knot of steps that all wait for one another.
+/// Reports one cycle for each strongly connected component.
 fn cycles(spec: &GraphSpec, downstream: &Lists<u32>, order: &[u32], problems: &mut Vec<Problem>) {
-    let mut knot_of = vec![NONE; downstream.len()];
-    let mut knots = knots(downstream, order, &mut knot_of);
-    let mut search = Search {
+    let mut component_of = vec![NONE; downstream.len()];
+    let mut components = components(downstream, order, &mut component_of);
+    let mut search = CycleSearch {
         downstream,
-        knot_of,
+        component_of,
         from: vec![(NONE, NONE); downstream.len()],
-        looks: 0,
+        edge_visits: 0,
     };
-    // A knot comes out when it is left; people read them as they were declared.
-    for knot in &mut knots {
-        knot.sort_unstable();
+    // Tarjan's algorithm returns components in reverse order; report them in the order of their declaration.
+    for component in &mut components {
+        component.sort_unstable();
     }
-    knots.sort_unstable_by_key(|knot| knot.first().copied());
-    for knot in knots {
-        let key = |step: u32| shown(&spec.steps[step as usize].key);
-        let path = search.shortest_cycle(&knot).into_iter().map(key);
+    components.sort_unstable_by_key(|component| component.first().copied());
+    for component in components {
+        let key = |step: u32| cycle_key(&spec.steps[step as usize]);
+        let path = search.shortest_cycle(&component).into_iter().map(key);
         problems.push(Problem::Cycle {
             path: path.collect(),
         });
     }
 }
 
+/// Names a step of a cycle, and tells the node where the arms of a branch meet from the branch itself.
+fn cycle_key(step: &StepSpec) -> String {
+    match &step.kind {
+        StepKind::Merge { .. } if shown_key(step) != shown(&step.key) => {
+            format!("(end of {})", shown_key(step))
+        }
+        _ => shown(&step.key),
+    }
+}
+
 const NONE: u32 = u32::MAX;
 
-/// The strongly connected components of more than one step: Tarjan's, with a stack of its own.
-fn knots(downstream: &Lists<u32>, order: &[u32], knot_of: &mut [u32]) -> Vec<Vec<u32>> {
+/// Returns the strongly connected components of more than one step, by Tarjan's algorithm without recursion.
+fn components(downstream: &Lists<u32>, order: &[u32], component_of: &mut [u32]) -> Vec<Vec<u32>> {
     let steps = downstream.len();
     let mut met = vec![NONE; steps];
     let mut low = vec![NONE; steps];
     let mut open: Vec<u32> = Vec::new();
     let mut is_open = vec![false; steps];
-    let mut knots = Vec::new();
+    let mut components = Vec::new();
     let mut time = 0;
-    // What is in the order is on no cycle.
+    // Steps that have a topological order are on no cycle.
     for &step in order {
         met[step as usize] = 0;
     }
@@ -121,41 +131,41 @@ fn knots(downstream: &Lists<u32>, order: &[u32], knot_of: &mut [u32]) -> Vec<Vec
             }
             if low[at] == met[at] {
                 let start = open.iter().rposition(|other| *other == step).unwrap_or(0);
-                let knot = open.split_off(start);
-                for &member in &knot {
+                let component = open.split_off(start);
+                for &member in &component {
                     is_open[member as usize] = false;
                 }
-                if knot.len() > 1 {
-                    for &member in &knot {
-                        knot_of[member as usize] = knots.len() as u32;
+                if component.len() > 1 {
+                    for &member in &component {
+                        component_of[member as usize] = components.len() as u32;
                     }
-                    knots.push(knot);
+                    components.push(component);
                 }
             }
         }
     }
-    knots
+    components
 }
 
-/// So many edges are looked at to find shorter cycles than the first of each knot.
-const LOOKS: usize = 1_000_000;
+/// The number of edges that the search for shorter cycles may visit.
+const MAX_EDGE_VISITS: usize = 1_000_000;
 
-struct Search<'g> {
+struct CycleSearch<'g> {
     downstream: &'g Lists<u32>,
-    knot_of: Vec<u32>,
-    /// For each step, the start of the last search that met it, and the step it came from.
+    component_of: Vec<u32>,
+    /// For each step, the start of the last search that visited it, and the step before it on that path.
     from: Vec<(u32, u32)>,
-    looks: usize,
+    edge_visits: usize,
 }
 
-impl Search<'_> {
-    /// A shortest cycle of a knot, from its first step on and back to it. In a very large knot: one
-    /// that is shortest through its first step, made shorter while the work is bearable.
-    fn shortest_cycle(&mut self, knot: &[u32]) -> Vec<u32> {
+impl CycleSearch<'_> {
+    /// Returns a shortest cycle of a component, beginning and ending with its first step. In a very large component, the
+    /// cycle may not be the shortest: the search stops at [`MAX_EDGE_VISITS`].
+    fn shortest_cycle(&mut self, component: &[u32]) -> Vec<u32> {
         let mut best: Vec<u32> = Vec::new();
-        for &start in knot {
+        for &start in component {
             let is_shortest = best.len() == 2;
-            if is_shortest || !best.is_empty() && self.looks > LOOKS {
+            if is_shortest || !best.is_empty() && self.edge_visits > MAX_EDGE_VISITS {
                 break;
             }
             let shorter_than = if best.is_empty() {
@@ -173,7 +183,7 @@ impl Search<'_> {
         best
     }
 
-    /// The last step of a shortest way from `start` back to it, if it is short enough.
+    /// Returns the last step of a shortest path from `start` back to it, if the path is short enough.
     fn way_back(&mut self, start: u32, shorter_than: usize) -> Option<u32> {
         let mut queue = VecDeque::from([(start, 1_usize)]);
         while let Some((step, length)) = queue.pop_front() {
@@ -181,12 +191,12 @@ impl Search<'_> {
                 return None;
             }
             for &after in self.downstream.of(step) {
-                self.looks += 1;
+                self.edge_visits += 1;
                 if after == start {
                     return Some(step);
                 }
                 let at = after as usize;
-                let within = self.knot_of[at] == self.knot_of[start as usize];
+                let within = self.component_of[at] == self.component_of[start as usize];
                 if within && self.from[at].0 != start {
                     self.from[at] = (start, step);
                     queue.push_back((after, length + 1));

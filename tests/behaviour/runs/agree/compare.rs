@@ -1,8 +1,8 @@
-//! Whether Postgres and the model say the same.
+//! The comparison of Postgres's rows with the model.
 
 use std::collections::BTreeMap;
 
-use ::jobs::seams::{Claimed, Given, Input as Real};
+use ::jobs::extension::{Claimed, Input as Real, InputValue};
 use pipeline::graph::spec::{Join, StepKind, Strategy, Takes};
 use serde_json::{Value as Json, json};
 use tests::Database;
@@ -301,7 +301,7 @@ impl Game<'_> {
         let takes: Vec<(Takes, &str)> = takes
             .map(|up| (up.takes, self.graph.node(up.no).map_or("?", |up| up.key())))
             .collect();
-        let wanted: Vec<Given> = self
+        let wanted: Vec<InputValue> = self
             .model
             .input(run, key)
             .into_iter()
@@ -310,31 +310,31 @@ impl Game<'_> {
             .collect();
         let found = match &job.input {
             Real::None => Vec::new(),
-            Real::Given(Given::Many(elements)) => elements.iter().map(without_words).collect(),
-            Real::Given(element) => vec![without_words(element)],
+            Real::Value(InputValue::Many(elements)) => elements.iter().map(without_words).collect(),
+            Real::Value(element) => vec![without_words(element)],
             other => return Err(context(format!("it is given {other:?}"))),
         };
         same("input", found, wanted).map_err(context)
     }
 }
 
-fn element(input: Input, takes: Takes, from: &str) -> Given {
+fn element(input: Input, takes: Takes, from: &str) -> InputValue {
     let value = match (input, takes) {
-        (Input::Absent, _) => return Given::Absent,
+        (Input::Absent, _) => return InputValue::Absent,
         (Input::Value(value), Takes::Maybe) => {
-            return Given::Present(as_json(&value).to_string());
+            return InputValue::Present(as_json(&value).to_string());
         }
         (Input::Value(value), Takes::Outcome) => json!({ "Ok": as_json(&value) }),
         (Input::Value(value), _) => as_json(&value),
         (Input::Failure, Takes::Outcome) => json!({ "Err": { "step": from } }),
         (Input::Failure, _) => json!({ "step": from }),
     };
-    Given::Value(value.to_string())
+    InputValue::Value(value.to_string())
 }
 
 /// A failure without what is said of it: the model knows no words.
-fn without_words(given: &Given) -> Given {
-    let Given::Value(text) = given else {
+fn without_words(given: &InputValue) -> InputValue {
+    let InputValue::Value(text) = given else {
         return given.clone();
     };
     let mut value: Json = serde_json::from_str(text).unwrap_or(Json::Null);
@@ -344,7 +344,7 @@ fn without_words(given: &Given) -> Given {
             failure.remove("message");
         }
     }
-    Given::Value(value.to_string())
+    InputValue::Value(value.to_string())
 }
 
 fn as_json(value: &Value) -> Json {

@@ -1,9 +1,9 @@
-//! A case on its way: who sends what next, and what the model makes of it.
+//! A case in progress: the ends that each worker sends next, and their effect on the model.
 
 use std::collections::{BTreeMap, HashMap};
 
-use ::jobs::manual::{ManualEngine, Outcome as How, Slots, Turn};
-use ::jobs::seams::{AttemptEnd, Claimed};
+use ::jobs::extension::{AttemptEnd, Claimed};
+use ::jobs::testing::{ManualEngine, Outcome as How, Slots, Turn};
 use pipeline::graph::spec::Strategy;
 use pipeline::{Graph, Pipeline};
 use tests::Database;
@@ -182,7 +182,7 @@ impl<'c> Game<'c> {
         let value = u64::try_from(job.id).unwrap_or(0) * 4 + u64::from(token.0);
         let (outcome, how) = match outcome {
             Outcome::Success(_) => (Outcome::Success(value), How::Success(value.to_string())),
-            Outcome::Halt(_) => (Outcome::Halt(value), How::Halt(value.to_string())),
+            Outcome::EndRun(_) => (Outcome::EndRun(value), How::EndOwner(value.to_string())),
             Outcome::Chose(arm) => {
                 let how = How::Success(format!("\"{arm}\""));
                 (Outcome::Chose(arm), how)
@@ -248,7 +248,7 @@ impl<'c> Game<'c> {
     fn rank(&self, at: usize, outcome: &Outcome) -> u8 {
         let graph = &self.model.run(RunId(0)).graph;
         let fails = match outcome {
-            Outcome::Halt(_) => return 0,
+            Outcome::EndRun(_) => return 0,
             Outcome::Failed | Outcome::Stopped => true,
             Outcome::Chose(arm) => match graph.kind(at) {
                 pipeline::graph::spec::StepKind::Branch { arms, .. } => !arms.contains(arm),

@@ -84,7 +84,7 @@ async fn model_and_postgres_agree() {
 async fn model_and_postgres_agree_where_nothing_halts() {
     let knobs = Knobs {
         halt: false,
-        cx_halt: false,
+        end_run: false,
         ..Knobs::JOBS
     };
     agree(200, knobs).await;

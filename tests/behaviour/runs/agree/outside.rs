@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use ::jobs::manual::{ManualEngine, Outcome as How, Slots};
-use ::jobs::seams::Claimed;
+use ::jobs::extension::Claimed;
+use ::jobs::testing::{ManualEngine, Outcome as How, Slots};
 use pipeline::graph::spec::{CallbackOn, GraphSpec, Takes};
 use pipeline::{Client, Error, Graph, Pipeline, Run, Worker};
 use tests::Database;
@@ -345,7 +345,7 @@ fn with_attempts(mut spec: GraphSpec) -> GraphSpec {
         .iter_mut()
         .filter_map(|step| step.options.as_mut())
     {
-        options.attempts = 1_000;
+        options.max_attempts = 1_000;
     }
     spec
 }
@@ -354,7 +354,7 @@ fn how(outcome: &Outcome, drains: bool) -> How {
     let fail = || How::Fail("Broken".to_owned(), "told to".to_owned());
     match outcome {
         Outcome::Success(value) => How::Success(value.to_string()),
-        Outcome::Halt(value) => How::Halt(value.to_string()),
+        Outcome::EndRun(value) => How::EndOwner(value.to_string()),
         Outcome::Chose(arm) => How::Success(format!("\"{arm}\"")),
         Outcome::Retry => How::Retry,
         Outcome::Stopped if drains => How::Stop,

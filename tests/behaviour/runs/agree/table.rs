@@ -1,8 +1,8 @@
-//! The table a case is played at: workers, and the database between them.
+//! The workers and the database on which a case is played.
 
 use std::time::Duration;
 
-use ::jobs::manual::{ManualEngine, Turn};
+use ::jobs::testing::{ManualEngine, Turn};
 use ::jobs::{Context, Job, JobError, Perform};
 use futures_util::future::try_join_all;
 use pipeline::graph::spec::Takes;

@@ -66,7 +66,7 @@ impl Drawn {
         let options = || StepOptions {
             queue: "default".into(),
             priority: 0,
-            attempts: 1_000,
+            max_attempts: 1_000,
             timeout_ms: None,
             lease_ms,
             backoff: Backoff::fixed(Duration::from_millis(1)),

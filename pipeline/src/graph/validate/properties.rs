@@ -1,28 +1,28 @@
-//! A step by itself: what can be said of it without looking at any other.
+//! The properties of a step that do not depend on other steps.
 //!
-//! It is looked at once, while the whole graph is gone through; what the rest needs to know of it is
-//! kept in a few bytes, for a large graph is too large to be fetched from memory again and again.
+//! They are found in one pass over the graph and kept in a few bytes each, because a large graph does not fit into the
+//! processor's caches.
 
 use super::super::limits::{self, shown};
 use super::super::problem::Problem;
 use super::super::spec::{GraphSpec, Join, StepKind, StepSpec, Strategy};
 
-/// What the judging of edges needs to know of a step.
+/// The properties of a step that the validation of edges needs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Traits {
-    /// What its failure means.
+pub(super) struct StepProperties {
+    /// The resolved failure strategy.
     pub(super) strategy: Strategy,
     pub(super) can_fail: bool,
     pub(super) is_barrier: bool,
-    /// Whether the coordinator resolves it, a barrier or a merge: then it takes nothing, or what it may.
+    /// Whether the step is a barrier or a merge, which the coordinator resolves.
     pub(super) is_resolved: bool,
     pub(super) is_any: bool,
     pub(super) is_each: bool,
-    /// Known once its edges are.
+    /// Whether the step runs only after a failure. Set when its edges are resolved.
     pub(super) is_after_failure: bool,
 }
 
-impl Traits {
+impl StepProperties {
     pub(super) fn of(spec: &GraphSpec, step: &StepSpec) -> Self {
         let is_barrier = step.kind == StepKind::Barrier;
         let is_resolved = is_barrier || matches!(step.kind, StepKind::Merge { .. });
@@ -38,7 +38,7 @@ impl Traits {
     }
 }
 
-/// What a step's failure means: its own strategy, else its pipeline's.
+/// Returns the strategy of a step: its own, or that of its pipeline.
 fn resolved_strategy(spec: &GraphSpec, step: &StepSpec) -> Strategy {
     if !can_fail(&step.kind) {
         return Strategy::Halt;
@@ -62,7 +62,7 @@ fn can_fail(kind: &StepKind) -> bool {
     )
 }
 
-/// Judges a step by itself.
+/// Checks a step without its edges.
 pub(super) fn check(step: &StepSpec, problems: &mut Vec<Problem>) {
     limits::step(step, problems);
     let key = || shown(&step.key);
@@ -100,7 +100,7 @@ pub(super) fn check(step: &StepSpec, problems: &mut Vec<Problem>) {
     }
 }
 
-/// What a step is, in a word.
+/// Returns the word that messages use for a kind of step.
 pub(super) fn kind_name(kind: &StepKind) -> &'static str {
     match kind {
         StepKind::Job { .. } => "job",

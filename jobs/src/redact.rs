@@ -1,24 +1,25 @@
-//! Data without what it holds: a log line, a stored error and whoever is told of one are no place for it.
+//! Texts about data that show no data: for log lines, stored errors and messages to callers.
 
 use std::fmt;
 
 use serde_json::error::Category;
 use serde_path_to_error::Segment;
 
-/// Data of so many bytes, as `Debug` shows it.
+/// Stands for data of this many bytes in `Debug` output.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Hidden(pub usize);
+pub struct Redacted(pub usize);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for Redacted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.0)
     }
 }
 
-/// What an input says of an element that is not there.
-pub(crate) const ABSENT: &str = "nothing is there: what should have given it was left out";
+/// The decode error of an absent value of an input.
+pub(crate) const ABSENT: &str =
+    "the value is absent: the job that returns it was skipped or failed";
 
-/// What serde calls the kinds of values it finds, before the value itself.
+/// The kinds of values in serde's error texts, which name the kind before the value.
 const KINDS: [&str; 18] = [
     "boolean",
     "integer",
@@ -40,63 +41,64 @@ const KINDS: [&str; 18] = [
     "struct variant",
 ];
 
-/// Why a JSON text does not decode: what serde said, without the values that it quotes.
+/// Returns why a JSON text does not decode: the text of serde's error without the values that it quotes.
 pub fn reason(error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     let text = error.to_string();
-    let place = format!(" at line {line} column {column}");
-    let text = text.strip_suffix(&place).unwrap_or(&text);
-    let said = match error.classify() {
+    let position = format!(" at line {line} column {column}");
+    let text = text.strip_suffix(&position).unwrap_or(&text);
+    let reason = match error.classify() {
         Category::Data => without_values(text),
-        // Of what is no JSON, it says only what is missing there.
+        // The error of a text that is not JSON quotes no values.
         Category::Syntax | Category::Eof | Category::Io => text.to_owned(),
     };
     match line {
-        0 => said,
-        _ => format!("{said} (line {line}, column {column})"),
+        0 => reason,
+        _ => format!("{reason} (line {line}, column {column})"),
     }
 }
 
-/// Where a JSON text does not decode. Keys that cannot be the names of fields are data, and shown as `*`;
-/// so is one that no field has.
-pub fn place(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+/// Returns the path at which a JSON text does not decode. A key that cannot be the name of a field, or that no field
+/// has, is data and shown as `*`.
+pub fn path(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     let segments: Vec<&Segment> = error.path().iter().collect();
     let is_unknown = error.inner().to_string().starts_with("unknown field");
-    let mut place = String::new();
+    let mut path = String::new();
     for (at, segment) in segments.iter().enumerate() {
         let is_last = at + 1 == segments.len();
         let key = match segment {
             Segment::Seq { index } => {
-                place.push_str(&format!("[{index}]"));
+                path.push_str(&format!("[{index}]"));
                 continue;
             }
             Segment::Map { key } if is_field(key) && !(is_last && is_unknown) => key,
             Segment::Enum { variant } => variant,
             Segment::Map { .. } | Segment::Unknown => "*",
         };
-        if !place.is_empty() {
-            place.push('.');
+        if !path.is_empty() {
+            path.push('.');
         }
-        place.push_str(key);
+        path.push_str(key);
     }
-    if place.is_empty() {
-        place.push('.');
+    if path.is_empty() {
+        path.push('.');
     }
-    place
+    path
 }
 
-/// Whether a key can be the name of a field. One that cannot is data.
+/// Returns whether a key can be the name of a field; otherwise the key is data.
 pub(crate) fn is_field(key: &str) -> bool {
     let rest = key.strip_prefix(|first: char| first.is_ascii_alphabetic() || first == '_');
     let is_in_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     key.len() <= 64 && rest.is_some_and(|rest| rest.chars().all(is_in_name))
 }
 
-/// Of a text that is not one of serde's own, nothing is known, and so nothing is kept.
+/// Removes the values from the text of a serde error. A text that is not serde's own may quote data anywhere, so that
+/// all of it is replaced.
 fn without_values(text: &str) -> String {
     let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     let is_field = |rest: &str| rest.strip_suffix('`').is_some_and(|it| !it.contains('`'));
-    // These names are the type's own.
+    // These texts name only fields and types.
     let kept = text == ABSENT
         || ["missing field `", "duplicate field `"]
             .iter()
@@ -123,11 +125,11 @@ fn without_values(text: &str) -> String {
             return format!("{said}{}", expected(text));
         }
     }
-    "its type refuses what is there".to_owned()
+    "the type's decoder refused the value".to_owned()
 }
 
-/// The end of the text, which says what the type takes. It is the last: the value before it may hold
-/// the same word.
+/// Returns the end of the text, which says what the type expects. The last match counts, because the quoted value may
+/// contain the same words.
 fn expected(text: &str) -> &str {
     for none in [", there are no variants", ", there are no fields"] {
         if text.ends_with(none) {
@@ -154,11 +156,11 @@ mod tests {
     fn at<T: DeserializeOwned>(json: &str) -> String {
         let mut from = serde_json::Deserializer::from_str(json);
         let error = serde_path_to_error::deserialize::<_, T>(&mut from).map(|_| ());
-        error.err().map_or_else(String::new, |error| place(&error))
+        error.err().map_or_else(String::new, |error| path(&error))
     }
 
     #[test]
-    fn a_place_names_fields_and_no_keys_that_are_data() {
+    fn a_path_names_fields_and_no_keys_that_are_data() {
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
         #[allow(dead_code, reason = "only decoded")]
@@ -256,7 +258,7 @@ mod tests {
             ),
             (
                 said::<Picky>(r#""secret""#),
-                "its type refuses what is there",
+                "the type's decoder refused the value",
             ),
             (
                 said::<u8>(r#""secret"#),
@@ -276,7 +278,7 @@ mod tests {
             "data did not match any variant of untagged enum A: secret",
             "the secret is wrong",
         ] {
-            assert_eq!(without_values(text), "its type refuses what is there");
+            assert_eq!(without_values(text), "the type's decoder refused the value");
         }
         assert_eq!(without_values(ABSENT), ABSENT);
     }

@@ -1,5 +1,6 @@
-//! The pipeline while it is being declared.
+//! The builder that a pipeline is declared with.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -11,68 +12,84 @@ use parking_lot::Mutex;
 use super::after::{After, AfterAny, AfterFailure, Following, Upstreams};
 use super::branch::{Arms, Branch};
 use super::callback::RunInput;
-use super::feeds::NoInput;
+use super::feeds::{Link, NoInput};
 use super::handle::{Handle, Step};
 use super::strategy::FailureStrategy;
 use crate::graph::spec::{
     ArmRef, CallbackOn, CallbackSpec, Edge, GraphSpec, Join, Shape, StepKind, StepOptions,
     StepSpec, Takes,
 };
-use crate::graph::{DeclarationError, barrier_key};
+use crate::graph::{DeclarationError, Place, barrier_key};
 
-/// The pipeline while it is being declared: what the closure of
-/// [`Pipeline::configure`](super::Pipeline::configure) is given.
+/// The builder that [`Pipeline::configure`](super::Pipeline::configure) and [`Define::define`](super::Define::define)
+/// declare steps with.
 ///
-/// What comes before stands before: a step that takes nothing begins with `p.step`, one that takes
-/// the output of others with [`then`](Step::then) or [`after`](Self::after).
+/// A step names the steps before it: one that takes no value begins with [`p.step`](Self::step), one that takes the
+/// values of others with [`then`](Step::then) or [`p.after`](Self::after).
 #[derive(Clone)]
-pub struct Plan(pub(crate) Arc<Mutex<State>>);
+pub struct PipelineBuilder(pub(crate) Arc<Mutex<State>>);
 
-/// What has been declared so far.
+/// The declarations so far.
 pub(crate) struct State {
     pub(crate) spec: GraphSpec,
-    /// Where the step of a key is; of several, the last.
-    places: HashMap<String, usize>,
-    /// The params of each step, in the order of the steps; those that are no job have none.
+    /// The number of the last step with each key.
+    numbers: HashMap<String, usize>,
+    /// The params of each step, in the order of the steps; barriers and merges have none.
     pub(crate) params: Vec<Option<String>>,
     pub(crate) callback_params: Vec<String>,
     pub(crate) problems: Vec<DeclarationError>,
-    /// The first step of the current phase, and the barrier before it.
+    /// The jobs that steps and callbacks may run; `None` is any job.
+    jobs: Option<ListedJobs>,
+    /// The number of the first step of the current phase.
     phase: usize,
+    /// The key of the barrier before the current phase.
     barrier: Option<String>,
     barriers: usize,
-    /// The arms we are in, the innermost last.
+    /// The arms around the current declaration, the innermost last.
     arms: Vec<ArmRef>,
 }
 
-/// What a step comes after, and how what it takes lies in its input.
+/// The jobs that a named pipeline lists as [`Define::Jobs`](super::Define::Jobs).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListedJobs {
+    /// The type of the pipeline's params.
+    pub(crate) pipeline: &'static str,
+    /// Returns whether a job of this name is listed.
+    pub(crate) contains: fn(&str) -> bool,
+}
+
+/// The upstream steps of a step, and the shape of its input.
 #[derive(Debug)]
-pub(crate) struct Before {
-    pub(crate) edges: Vec<Edge>,
-    /// `None`: as follows from the edges.
+pub(crate) struct Upstream {
+    pub(crate) links: Vec<Link>,
+    /// The shape of the input; `None` is the shape that follows from the edges.
     pub(crate) shape: Option<Shape>,
     pub(crate) join: Join,
 }
 
-impl Before {
-    pub(crate) fn all(edges: Vec<Edge>) -> Self {
+impl Upstream {
+    pub(crate) fn none() -> Self {
+        Self::all(Vec::new())
+    }
+
+    pub(crate) fn all(links: Vec<Link>) -> Self {
         Self {
-            edges,
+            links,
             shape: None,
             join: Join::All,
         }
     }
 
-    pub(crate) fn any(edges: Vec<Edge>) -> Self {
+    pub(crate) fn any(links: Vec<Link>) -> Self {
         Self {
             join: Join::Any,
-            ..Self::all(edges)
+            ..Self::all(links)
         }
     }
 
-    /// The shape, where it does not follow from the edges.
+    /// Returns the shape, unless it follows from the edges.
     fn shape_to_store(&self) -> Option<Shape> {
-        let taking = self.edges.iter().filter(|edge| edge.takes.is_input());
+        let taking = self.links.iter().filter(|link| link.edge.takes.is_input());
         let follows = Shape::of(taking.count());
         self.shape
             .clone()
@@ -80,8 +97,8 @@ impl Before {
     }
 }
 
-impl Plan {
-    pub(crate) fn new(name: &str) -> Self {
+impl PipelineBuilder {
+    pub(crate) fn new(name: &str, jobs: Option<ListedJobs>) -> Self {
         Self(Arc::new(Mutex::new(State {
             spec: GraphSpec {
                 name: name.to_owned(),
@@ -96,10 +113,11 @@ impl Plan {
                 output: Vec::new(),
                 output_shape: None,
             },
-            places: HashMap::new(),
+            numbers: HashMap::new(),
             params: Vec::new(),
             callback_params: Vec::new(),
             problems: Vec::new(),
+            jobs,
             phase: 0,
             barrier: None,
             barriers: 0,
@@ -107,51 +125,63 @@ impl Plan {
         })))
     }
 
-    /// A step that takes nothing: it starts at once, or when its phase does.
+    /// Declares a step that takes no value: it starts at once, or with its phase.
     pub fn step<J>(&self, key: &str, job: J) -> Step<J::Output>
     where
         J: Perform<Input: NoInput>,
     {
-        self.add(key, &job, Before::all(Vec::new()))
+        self.add(key, &job, Upstream::none())
     }
 
-    /// A step that takes nothing and chooses one of the arms by what it returns.
+    /// Declares a branch whose deciding job takes no value: what the job returns chooses the arm that runs.
+    ///
+    /// Options and strategy that are set on the returned handle are those of the deciding job, and
+    /// [`after_failure`](Self::after_failure) of the handle waits for its failure.
     pub fn branch<J, A>(&self, key: &str, job: J, arms: A) -> A::Output
     where
         J: Perform<Input: NoInput, Output: Branch>,
         A: Arms<Of = J::Output>,
     {
-        super::branch::declare(self, key, &job, Before::all(Vec::new()), arms)
+        super::branch::declare(self, key, &job, Upstream::none(), arms)
     }
 
-    /// Steps that take the outputs of these: one handle, a tuple of up to 12, or a slice of equal
-    /// ones.
+    /// Names the steps whose values the next step takes: one handle, a tuple of up to 12, or a slice of steps with
+    /// equal types.
+    ///
+    /// `p.after((&a, &b)).step("key", job)` declares the step; `.branch(..)` declares a branch; `.following(&c)` adds
+    /// steps whose values it does not take.
     pub fn after<U: Upstreams>(&self, upstreams: U) -> After<U> {
         After::new(self.clone(), upstreams)
     }
 
-    /// Steps that come after these and take nothing from them: order only.
+    /// Names the steps that the next step runs after without taking their values.
+    ///
+    /// `p.following(&a).step("key", job)` declares the step; `.branch(..)` declares a branch.
     pub fn following<U: Upstreams>(&self, upstreams: U) -> Following {
         Following::new(self.clone(), &upstreams)
     }
 
-    /// Steps that run if this one fails for good; they may take the failure. If it ends otherwise,
-    /// they are left out as by a branch. Behind a [`barrier`](Self::barrier) they wait until all steps before it
-    /// have ended.
-    pub fn after_failure<H: Handle>(&self, of: &H) -> AfterFailure {
-        AfterFailure::new(self.clone(), of)
+    /// Names the step whose failure the next step runs after; of a branch, that of its deciding job.
+    ///
+    /// `p.after_failure(&a).step("key", job)` declares the step, whose job takes the [`Failure`](super::Failure) or
+    /// nothing. If the upstream step does not fail, the step is skipped as an arm that was not chosen. After a
+    /// [`barrier`](Self::barrier) it waits until all steps before the barrier have ended.
+    pub fn after_failure<H: Handle>(&self, of: H) -> AfterFailure {
+        AfterFailure::new(self.clone(), &of)
     }
 
-    /// Steps that run as soon as the first of these has succeeded, and take its output.
-    pub fn after_any<'a, T: 'static>(
+    /// Names steps of which the first to succeed gives the next step its input.
+    ///
+    /// `p.after_any([&a, &b]).step("key", job)` declares the step.
+    pub fn after_any<T: 'static>(
         &self,
-        of: impl IntoIterator<Item = &'a Step<T>>,
+        of: impl IntoIterator<Item: Borrow<Step<T>>>,
     ) -> AfterAny<T> {
         AfterAny::new(self.clone(), of)
     }
 
-    /// Splits the pipeline into phases: what is declared from here on starts when all that was
-    /// declared before has ended.
+    /// Splits the pipeline into phases: steps declared after the barrier start when all steps declared before it have
+    /// ended.
     pub fn barrier(&self) {
         let mut state = self.0.lock();
         state.barriers += 1;
@@ -179,12 +209,12 @@ impl Plan {
         state.barrier = Some(key);
     }
 
-    /// What a failed step means that says nothing itself; [`Halt`](super::Halt) by default.
+    /// Sets the failure strategy of all steps that have none of their own; [`Halt`](super::Halt) by default.
     pub fn failure_strategy<S: FailureStrategy>(&self, _: S) {
         self.0.lock().spec.strategy = S::STRATEGY;
     }
 
-    /// Fires this job when a run has ended, however it did.
+    /// Fires this job when a run has ended, whatever its status.
     pub fn on_complete<J: Perform<Input: RunInput>>(&self, job: J) {
         self.callback(CallbackOn::Complete, &job);
     }
@@ -199,7 +229,7 @@ impl Plan {
         self.callback(CallbackOn::Failure, &job);
     }
 
-    /// How long a run may take.
+    /// Sets how long a run may take from its start, in each round.
     pub fn deadline(&self, limit: Duration) {
         self.0.lock().spec.deadline_ms = Some(millis(limit));
     }
@@ -216,24 +246,25 @@ impl Plan {
         self.0.lock().spec.asynchronous_commit = true;
     }
 
-    /// What people call it.
+    /// Sets the name that people read, such as the heading of a drawing.
     pub fn display_name(&self, name: impl Into<String>) {
         self.0.lock().spec.display_name = Some(name.into());
     }
 
-    /// What it is for.
+    /// Sets the description of the pipeline.
     pub fn description(&self, text: impl Into<String>) {
         self.0.lock().spec.description = Some(text.into());
     }
 
-    /// A word to find its runs by.
+    /// Adds a tag to every run, to find the runs by.
     pub fn tag(&self, tag: impl Into<String>) {
         self.0.lock().spec.tags.push(tag.into());
     }
 
     fn callback<J: Perform>(&self, on: CallbackOn, job: &J) {
         let mut state = self.0.lock();
-        let params = state.encode(&format!("callback {on:?}"), job);
+        let place = Place::Callback(state.spec.callbacks.len() + 1);
+        let params = state.encode(&place, job);
         state.callback_params.push(params);
         state.spec.callbacks.push(CallbackSpec {
             on,
@@ -243,12 +274,17 @@ impl Plan {
         });
     }
 
-    pub(crate) fn add<J: Perform>(&self, key: &str, job: &J, before: Before) -> Step<J::Output> {
+    pub(crate) fn add<J: Perform>(
+        &self,
+        key: &str,
+        job: &J,
+        upstream: Upstream,
+    ) -> Step<J::Output> {
         let kind = StepKind::Job {
             job: J::NAME.to_owned(),
             version: J::VERSION,
         };
-        self.add_kind(key, job, kind, before)
+        self.add_kind(key, job, kind, upstream)
     }
 
     pub(crate) fn add_kind<J: Job, T: 'static>(
@@ -256,20 +292,21 @@ impl Plan {
         key: &str,
         job: &J,
         kind: StepKind,
-        before: Before,
+        upstream: Upstream,
     ) -> Step<T> {
         let mut state = self.0.lock();
-        let params = state.encode(key, job);
+        let params = state.encode(&Place::Step(key.to_owned()), job);
         let arm = state.arms.last().cloned();
-        let input = before.shape_to_store();
-        let after = state.with_gates(before.edges, before.join);
-        let at = state.push(
+        let input = upstream.shape_to_store();
+        let join = upstream.join;
+        let edges = state.edges(key, upstream);
+        let node = state.push(
             StepSpec {
                 key: key.to_owned(),
                 kind,
-                after,
+                after: edges,
                 input,
-                join: before.join,
+                join,
                 strategy: None,
                 optional: false,
                 arm,
@@ -278,10 +315,10 @@ impl Plan {
             Some(params),
         );
         drop(state);
-        Step::at(self.clone(), at)
+        Step::at(self.clone(), node)
     }
 
-    /// A node that the coordinator resolves.
+    /// Adds a node that the coordinator resolves.
     pub(crate) fn add_resolved<T: 'static>(
         &self,
         key: String,
@@ -290,7 +327,7 @@ impl Plan {
     ) -> Step<T> {
         let mut state = self.0.lock();
         let arm = state.arms.last().cloned();
-        let at = state.push(
+        let node = state.push(
             StepSpec {
                 key,
                 kind,
@@ -305,7 +342,7 @@ impl Plan {
             None,
         );
         drop(state);
-        Step::at(self.clone(), at)
+        Step::at(self.clone(), node)
     }
 
     pub(crate) fn enter(&self, arm: ArmRef) {
@@ -324,22 +361,18 @@ impl Plan {
         self.0.lock().spec.name.clone()
     }
 
-    pub(crate) fn key(&self, at: usize) -> String {
+    pub(crate) fn key(&self, node: usize) -> String {
         self.0
             .lock()
             .spec
             .steps
-            .get(at)
+            .get(node)
             .map(|step| step.key.clone())
             .unwrap_or_default()
     }
 
-    pub(crate) fn report(&self, error: DeclarationError) {
-        self.0.lock().problems.push(error);
-    }
-
-    pub(crate) fn change(&self, at: usize, change: impl FnOnce(&mut StepSpec)) {
-        if let Some(step) = self.0.lock().spec.steps.get_mut(at) {
+    pub(crate) fn change(&self, node: usize, change: impl FnOnce(&mut StepSpec)) {
+        if let Some(step) = self.0.lock().spec.steps.get_mut(node) {
             change(step);
         }
     }
@@ -347,16 +380,26 @@ impl Plan {
 
 impl State {
     fn push(&mut self, step: StepSpec, params: Option<String>) -> usize {
-        self.places.insert(step.key.clone(), self.spec.steps.len());
+        self.numbers.insert(step.key.clone(), self.spec.steps.len());
         self.spec.steps.push(step);
         self.params.push(params);
         self.spec.steps.len() - 1
     }
 
-    fn encode<J: Job>(&mut self, step: &str, job: &J) -> String {
-        serde_json::to_string(job).unwrap_or_else(|error| {
+    /// Encodes a job's data, and checks that a named pipeline lists the job.
+    fn encode<J: Job>(&mut self, place: &Place, job: &J) -> String {
+        let listed = self.jobs.filter(|jobs| !(jobs.contains)(J::NAME));
+        if let Some(jobs) = listed {
+            self.problems.push(DeclarationError::JobNotListed {
+                place: place.clone(),
+                job: J::NAME,
+                job_type: std::any::type_name::<J>(),
+                pipeline: jobs.pipeline,
+            });
+        }
+        jobs::encode::to_string(job).unwrap_or_else(|error| {
             self.problems.push(DeclarationError::NotEncodable {
-                step: step.to_owned(),
+                place: place.clone(),
                 job: J::NAME,
                 reason: error.to_string(),
             });
@@ -364,28 +407,48 @@ impl State {
         })
     }
 
-    /// A step that nothing of its phase comes before waits for the barrier (a step after a failure for any end
-    /// of the barrier); one that nothing of its arm comes before waits for the branch. Where any upstream is enough, none can be added: there
-    /// all must lie inside, which is judged with the rest of the graph.
+    /// Returns the edges of a step, with those that its phase and its arm add. Handles of another pipeline are
+    /// reported.
+    fn edges(&mut self, step: &str, upstream: Upstream) -> Vec<Edge> {
+        let mut edges = Vec::with_capacity(upstream.links.len());
+        for Link { edge, foreign } in upstream.links {
+            if let Some(handle) = foreign {
+                self.problems.push(DeclarationError::ForeignHandle {
+                    step: step.to_owned(),
+                    handle: handle.step,
+                    key: edge.step.clone(),
+                    other: handle.pipeline,
+                });
+            }
+            edges.push(edge);
+        }
+        self.with_gates(edges, upstream.join)
+    }
+
+    /// Adds the edges that hold a step back until its phase or its arm starts.
+    ///
+    /// A step without an upstream step in its phase waits for the barrier before the phase; a step after a failure
+    /// waits for any end of that barrier. A step without an upstream step in its arm waits for the branch. A step that
+    /// waits for any of its upstream steps gets no edge: validation checks that all of them are in its phase and arm.
     fn with_gates(&self, mut after: Vec<Edge>, join: Join) -> Vec<Edge> {
-        // What is taken twice is two values, where there are several.
+        // A value that is taken twice is two elements of the input.
         let mut known = HashSet::with_capacity(after.len());
         let is_input = |edge: &Edge| join == Join::All && edge.takes.is_input();
         after.retain(|edge| is_input(edge) || known.insert(edge.clone()));
         if join == Join::Any {
             return after;
         }
-        let place = |edge: &Edge| self.places.get(&edge.step).copied();
+        let number = |edge: &Edge| self.numbers.get(&edge.step).copied();
         if let Some(arm) = self.arms.last() {
             let in_arm = |edge: &Edge| {
-                place(edge).is_some_and(|at| self.spec.steps[at].arm.as_ref() == Some(arm))
+                number(edge).is_some_and(|no| self.spec.steps[no].arm.as_ref() == Some(arm))
             };
             if !after.iter().any(in_arm) && !after.iter().any(|edge| edge.step == arm.branch) {
                 after.push(order(&arm.branch));
             }
         }
         if let Some(barrier) = &self.barrier {
-            let in_phase = |edge: &Edge| place(edge).is_some_and(|at| at >= self.phase);
+            let in_phase = |edge: &Edge| number(edge).is_some_and(|no| no >= self.phase);
             if !after.iter().any(in_phase) {
                 let is_error_path = after.iter().any(|edge| edge.takes == Takes::Failure);
                 after.push(Edge {
@@ -402,10 +465,10 @@ impl State {
     }
 }
 
-impl fmt::Debug for Plan {
+impl fmt::Debug for PipelineBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.0.lock();
-        f.debug_struct("Plan")
+        f.debug_struct("PipelineBuilder")
             .field("name", &state.spec.name)
             .field("steps", &state.spec.steps.len())
             .finish()
@@ -427,7 +490,7 @@ fn resolved(options: &JobOptions) -> StepOptions {
     StepOptions {
         queue: options.queue.to_owned(),
         priority: options.priority,
-        attempts: options.attempts,
+        max_attempts: options.attempts,
         timeout_ms: options.timeout.map(millis),
         lease_ms: millis(options.lease),
         backoff: options.backoff,

@@ -1,38 +1,38 @@
-//! Where each step stands: its key, its phase, its arm.
+//! The layout of a graph: the key, the phase and the arm of each step.
 
 use std::collections::HashMap;
 
 use super::super::invalid::Place;
-use super::super::keys::{Index, Suggest};
-use super::super::limits::{self, shown};
+use super::super::keys::{KeyIndex, Suggestions, is_generated};
+use super::super::limits::{self, shown, shown_key};
 use super::super::problem::Problem;
-use super::super::spec::{ArmRef, GraphSpec, StepKind};
-use super::traits::{self, Traits};
+use super::super::spec::{ArmRef, GraphSpec, StepKind, StepSpec};
+use super::properties::{self, StepProperties};
 
-/// The places of all steps, numbered as they were declared.
-pub(super) struct Places<'s> {
+/// The key, the phase and the arm of each step. Steps are numbered in the order of their declaration.
+pub(super) struct Layout<'s> {
     pub(super) spec: &'s GraphSpec,
-    index: Index<'s>,
-    suggest: Suggest,
-    pub(super) traits: Vec<Traits>,
-    /// The phase of each step; a barrier has the number of the phase it closes.
+    index: KeyIndex<'s>,
+    suggestions: Suggestions,
+    pub(super) properties: Vec<StepProperties>,
+    /// The phase of each step. A barrier belongs to the phase that it ends.
     pub(super) phases: Vec<u32>,
-    /// The barriers: number `n` closes phase `n`.
+    /// The barriers; the one at index `n` ends phase `n`.
     pub(super) barriers: Vec<u32>,
     pub(super) arms: Arms,
     pub(super) merges: Vec<u32>,
     pub(super) children: Vec<u32>,
 }
 
-impl<'s> Places<'s> {
-    /// Goes through the steps, once, and judges each by itself.
+impl<'s> Layout<'s> {
+    /// Finds the layout of a graph, and checks each step by itself, in one pass over the steps.
     pub(super) fn find(spec: &'s GraphSpec, problems: &mut Vec<Problem>) -> Self {
         let count = spec.steps.len();
-        let mut places = Self {
+        let mut layout = Self {
             spec,
-            index: Index::with_capacity(count),
-            suggest: Suggest::new(),
-            traits: Vec::with_capacity(count),
+            index: KeyIndex::with_capacity(count),
+            suggestions: Suggestions::new(),
+            properties: Vec::with_capacity(count),
             phases: Vec::with_capacity(count),
             barriers: Vec::new(),
             arms: Arms::default(),
@@ -41,48 +41,48 @@ impl<'s> Places<'s> {
         };
         let mut in_arms = Vec::new();
         for (at, step) in (0..).zip(&spec.steps) {
-            traits::check(step, problems);
-            places.index.add(&step.key);
-            places.traits.push(Traits::of(spec, step));
-            places.phases.push(places.barriers.len() as u32);
+            properties::check(step, problems);
+            layout.index.add(&step.key);
+            layout.properties.push(StepProperties::of(spec, step));
+            layout.phases.push(layout.barriers.len() as u32);
             match step.kind {
-                StepKind::Barrier => places.barriers.push(at),
-                StepKind::Merge { .. } => places.merges.push(at),
-                StepKind::Child { .. } => places.children.push(at),
+                StepKind::Barrier => layout.barriers.push(at),
+                StepKind::Merge { .. } => layout.merges.push(at),
+                StepKind::Child { .. } => layout.children.push(at),
                 _ => {}
             }
             if step.arm.is_some() {
                 in_arms.push(at);
             }
         }
-        places.index.duplicates(problems);
-        places.judge_barriers(problems);
-        places.find_arms(&in_arms, problems);
-        places
+        layout.index.report_duplicates(problems);
+        layout.check_barriers(problems);
+        layout.find_arms(&in_arms, problems);
+        layout
     }
 
-    /// The key of a step, as messages show it.
+    /// Returns the key of a step as messages show it.
     pub(super) fn key(&self, step: u32) -> String {
-        shown(&self.spec.steps[step as usize].key)
+        shown_key(&self.spec.steps[step as usize])
     }
 
     pub(super) fn kind(&self, step: u32) -> &'s StepKind {
         &self.spec.steps[step as usize].kind
     }
 
-    /// Whether `step` is before the barrier that `upstream` is after (or is).
+    /// Returns whether `step` is before a barrier that `upstream` is after, or that `upstream` is.
     pub(super) fn is_in_earlier_phase(&self, step: u32, upstream: u32) -> bool {
         if self.barriers.is_empty() {
             return false;
         }
         let rank = |at: u32| {
-            let closes = self.traits[at as usize].is_barrier;
+            let closes = self.properties[at as usize].is_barrier;
             2 * u64::from(self.phases[at as usize]) + u64::from(closes)
         };
         rank(step) < rank(upstream)
     }
 
-    /// The step of that key; if there is none, that is a problem.
+    /// Returns the step with this key, or reports that there is none.
     pub(super) fn named(
         &mut self,
         place: impl FnOnce() -> Place,
@@ -93,17 +93,20 @@ impl<'s> Places<'s> {
         if let Some(step) = self.index.get(key) {
             return Some(step);
         }
-        let keys = self.spec.steps.iter().map(|step| step.key.as_str());
+        let is_written = |step: &&StepSpec| !is_generated(&step.key);
+        let steps = self.spec.steps.iter().filter(is_written);
+        let keys = steps.map(|step| step.key.as_str());
         problems.push(Problem::UnknownKey {
             place: place(),
             role,
             key: shown(key),
-            suggestion: self.suggest.nearest(key, keys),
+            suggestion: self.suggestions.nearest(key, keys),
         });
         None
     }
 
-    fn judge_barriers(&self, problems: &mut Vec<Problem>) {
+    /// Reports barriers without a step before or after them.
+    fn check_barriers(&self, problems: &mut Vec<Problem>) {
         let last = (self.spec.steps.len() as u32).wrapping_sub(1);
         let mut previous = None;
         for &at in &self.barriers {
@@ -126,6 +129,7 @@ impl<'s> Places<'s> {
         }
     }
 
+    /// Finds the arm of each step that names one.
     fn find_arms(&mut self, in_arms: &[u32], problems: &mut Vec<Problem>) {
         let steps = &self.spec.steps;
         self.arms.of = vec![None; steps.len()];
@@ -155,7 +159,7 @@ impl<'s> Places<'s> {
         self.nest_arms(problems);
     }
 
-    /// The branch and the number of the arm that a step names.
+    /// Returns the branch and the index of the arm that a step names.
     fn arm(&mut self, at: u32, given: &ArmRef, problems: &mut Vec<Problem>) -> Option<(u32, u32)> {
         let key = self.key(at);
         let place = || Place::Step(key.clone());
@@ -164,7 +168,7 @@ impl<'s> Places<'s> {
         Some((branch, arm))
     }
 
-    /// The number of an arm of a branch.
+    /// Returns the index of an arm of a branch.
     pub(super) fn arm_of(
         &self,
         step: u32,
@@ -191,7 +195,7 @@ impl<'s> Places<'s> {
         found.map(|at| at as u32)
     }
 
-    /// Barriers split whole graphs, never arms.
+    /// Reports a barrier inside an arm, or between a branch and a step of its arms.
     fn is_misplaced(
         &self,
         at: u32,
@@ -219,17 +223,17 @@ impl<'s> Places<'s> {
         false
     }
 
-    /// Finds the arm around each arm, and how deep it lies. Where arms lie in themselves or too deep
-    /// they are cut, so that every way outwards is short.
+    /// Finds the arm around each arm, and the depth of each. Arms that are nested in themselves or too deep are
+    /// detached, so that every walk outwards ends.
     fn nest_arms(&mut self, problems: &mut Vec<Problem>) {
         let arms = &mut self.arms;
         let key = |arm: ArmPlace| shown(&self.spec.steps[arm.branch as usize].key);
         for id in 0..arms.all.len() {
             arms.all[id].around = arms.of[arms.all[id].branch as usize];
         }
-        let mut met_by = vec![usize::MAX; arms.all.len()];
+        let mut last_seen_by = vec![usize::MAX; arms.all.len()];
         for id in 0..arms.all.len() {
-            // Outwards to an arm whose depth is known, or to none; then back inwards.
+            // Walk outwards to an arm whose depth is known, or out of all arms; then set the depths on the way back.
             let mut path = Vec::new();
             let mut next = Some(id);
             let mut depth = 0;
@@ -238,7 +242,7 @@ impl<'s> Places<'s> {
                 if depth > 0 {
                     break;
                 }
-                if met_by[at] == id {
+                if last_seen_by[at] == id {
                     problems.push(Problem::ArmOfItself {
                         branch: key(arms.all[at]),
                     });
@@ -248,17 +252,17 @@ impl<'s> Places<'s> {
                     }
                     break;
                 }
-                met_by[at] = id;
+                last_seen_by[at] = id;
                 path.push(at);
                 next = arms.all[at].around.map(|around| around as usize);
             }
             for at in path.into_iter().rev() {
                 depth += 1;
-                if depth as usize > limits::NESTED_ARMS {
+                if depth as usize > limits::MAX_NESTED_ARMS {
                     problems.push(Problem::TooDeep {
                         step: key(arms.all[at]),
                         what: "arms",
-                        limit: limits::NESTED_ARMS,
+                        limit: limits::MAX_NESTED_ARMS,
                     });
                     arms.all[at].around = None;
                     depth = 1;
@@ -274,9 +278,9 @@ impl<'s> Places<'s> {
 pub(in super::super) struct ArmPlace {
     pub(in super::super) branch: u32,
     pub(in super::super) arm: u32,
-    /// The arm that the branch stands in.
+    /// The arm that the branch is in.
     pub(in super::super) around: Option<u32>,
-    /// 1 for an arm in no other.
+    /// The nesting of the arm: 1 for an arm that is in no other.
     depth: u32,
 }
 
@@ -288,23 +292,22 @@ pub(in super::super) struct Arms {
 }
 
 impl Arms {
-    /// How many arms `arm` and `other` lie in together.
+    /// Returns the number of arms that `arm` and `other` are both in.
     pub(super) fn common_depth(&self, arm: Option<u32>, other: Option<u32>) -> u32 {
         self.part(arm, other).0
     }
 
-    /// Whether who stands in `outer` sees what stands in `inner` as no surer than itself: `inner` is
-    /// `outer`, or an arm inside it.
+    /// Returns whether `inner` is `outer`, or an arm inside it.
     pub(super) fn is_inside(&self, inner: Option<u32>, outer: Option<u32>) -> bool {
         self.common_depth(inner, outer) == self.depth(outer)
     }
 
-    /// The outermost arm that holds `arm` and not `other`.
+    /// Returns the outermost arm that contains `arm` and not `other`.
     pub(super) fn entered(&self, arm: Option<u32>, other: Option<u32>) -> Option<ArmPlace> {
         self.part(arm, other).1.map(|id| self.all[id as usize])
     }
 
-    /// The branch of which the two stand in different arms.
+    /// Returns the branch of which the two are in different arms.
     pub(super) fn divided_by(&self, arm: Option<u32>, other: Option<u32>) -> Option<u32> {
         if self.all.is_empty() {
             return None;
@@ -314,7 +317,7 @@ impl Arms {
         (arm.branch == other.branch).then_some(arm.branch)
     }
 
-    /// The arms around `arm`, itself first.
+    /// Iterates over `arm` and the arms around it, from the inside out.
     pub(in super::super) fn outwards(
         &self,
         arm: Option<u32>,
@@ -327,7 +330,7 @@ impl Arms {
         arm.map_or(0, |id| self.all[id as usize].depth)
     }
 
-    /// The depth of the innermost arm around both, and the next arm inwards on each side.
+    /// Returns the depth of the innermost arm around both, and the next arm inwards on each side.
     fn part(&self, mut a: Option<u32>, mut b: Option<u32>) -> (u32, Option<u32>, Option<u32>) {
         let (mut below_a, mut below_b) = (None, None);
         let around = |arm: Option<u32>| arm.and_then(|id| self.all[id as usize].around);

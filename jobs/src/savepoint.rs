@@ -5,29 +5,29 @@ use sqlx::{Connection as _, PgConnection, PgTransaction};
 
 /// A savepoint in the caller's transaction, or a new transaction if the connection is in none.
 ///
-/// A part that is dropped without [`keep`](Self::keep) is rolled back, as sqlx rolls back a transaction. The
+/// A savepoint that is dropped without [`commit`](Self::commit) is rolled back, as sqlx rolls back a transaction. The
 /// exception is a savepoint in a transaction that the caller began with a plain SQL statement: the caller has
 /// to roll that transaction back.
 #[derive(Debug)]
-pub struct Part<'c>(Kind<'c>);
+pub struct Savepoint<'c>(Kind<'c>);
 
 #[derive(Debug)]
 enum Kind<'c> {
     /// A transaction, or a savepoint in a transaction that sqlx began.
-    Counted(PgTransaction<'c>),
+    Sqlx(PgTransaction<'c>),
     /// A savepoint in a transaction that the caller began with a plain SQL statement. sqlx does not count that
     /// transaction: sqlx would treat the savepoint as a transaction, and commit the caller's transaction.
-    ByHand(&'c mut PgConnection),
+    Plain(&'c mut PgConnection),
 }
 
-impl<'c> Part<'c> {
+impl<'c> Savepoint<'c> {
     /// Begins a transaction on a connection that is in none, such as one of a pool.
     ///
     /// # Errors
     ///
     /// When the database refuses, or could not be reached.
     pub async fn transaction(connection: &'c mut PgConnection) -> Result<Self, sqlx::Error> {
-        Ok(Self(Kind::Counted(connection.begin().await?)))
+        Ok(Self(Kind::Sqlx(connection.begin().await?)))
     }
 
     /// Begins a savepoint in the caller's transaction, or a transaction if the connection is in none.
@@ -39,19 +39,19 @@ impl<'c> Part<'c> {
         if connection.is_in_transaction() || !is_in_block(connection).await? {
             return Self::transaction(connection).await;
         }
-        execute(connection, "savepoint pipeline_part").await?;
-        Ok(Self(Kind::ByHand(connection)))
+        execute(connection, "savepoint pipeline_savepoint").await?;
+        Ok(Self(Kind::Plain(connection)))
     }
 
-    /// Returns the connection on which the statements of this part run.
+    /// Returns the connection on which the statements run.
     pub fn connection(&mut self) -> &mut PgConnection {
         match &mut self.0 {
-            Kind::Counted(tx) => tx,
-            Kind::ByHand(connection) => connection,
+            Kind::Sqlx(tx) => tx,
+            Kind::Plain(connection) => connection,
         }
     }
 
-    /// Keeps the part if `outcome` is `Ok`; otherwise rolls it back and returns the error.
+    /// Commits if `outcome` is `Ok`; otherwise rolls back and returns the error.
     ///
     /// # Errors
     ///
@@ -59,42 +59,42 @@ impl<'c> Part<'c> {
     pub async fn finish<T, E: From<sqlx::Error>>(self, outcome: Result<T, E>) -> Result<T, E> {
         match outcome {
             Ok(done) => {
-                self.keep().await?;
+                self.commit().await?;
                 Ok(done)
             }
             Err(error) => {
                 // On a lost connection, the server has already rolled back.
-                let _ = self.undo().await;
+                let _ = self.rollback().await;
                 Err(error)
             }
         }
     }
 
-    /// Keeps the part's changes. In a caller's transaction, they become permanent when it commits.
+    /// Keeps the changes. In a caller's transaction, the changes become permanent when that transaction commits.
     ///
     /// # Errors
     ///
     /// When the database refuses, or could not be reached.
-    pub async fn keep(self) -> Result<(), sqlx::Error> {
+    pub async fn commit(self) -> Result<(), sqlx::Error> {
         match self.0 {
-            Kind::Counted(tx) => tx.commit().await,
-            Kind::ByHand(connection) => {
-                execute(connection, "release savepoint pipeline_part").await
+            Kind::Sqlx(tx) => tx.commit().await,
+            Kind::Plain(connection) => {
+                execute(connection, "release savepoint pipeline_savepoint").await
             }
         }
     }
 
-    /// Rolls the part back. The caller's transaction can continue.
+    /// Rolls the changes back. The caller's transaction can continue.
     ///
     /// # Errors
     ///
     /// When the database refuses, or could not be reached.
-    pub async fn undo(self) -> Result<(), sqlx::Error> {
+    pub async fn rollback(self) -> Result<(), sqlx::Error> {
         match self.0 {
-            Kind::Counted(tx) => tx.rollback().await,
-            Kind::ByHand(connection) => {
-                execute(connection, "rollback to savepoint pipeline_part").await?;
-                execute(connection, "release savepoint pipeline_part").await
+            Kind::Sqlx(tx) => tx.rollback().await,
+            Kind::Plain(connection) => {
+                execute(connection, "rollback to savepoint pipeline_savepoint").await?;
+                execute(connection, "release savepoint pipeline_savepoint").await
             }
         }
     }
