@@ -1165,7 +1165,7 @@ begin
     return v_queues;
 end $$;
 
-CREATE FUNCTION pipeline.enqueue_jobs_v1(p_job_types text[], p_queues text[], p_priorities smallint[], p_attempts smallint[], p_leases integer[], p_args json[], p_options jsonb[], p_unique text[], p_delays bigint[], p_times timestamp with time zone[], p_batch bigint) RETURNS TABLE(ord bigint, id bigint, fresh boolean)
+CREATE FUNCTION pipeline.enqueue_jobs_v1(p_job_types text[], p_queues text[], p_priorities smallint[], p_attempts smallint[], p_leases integer[], p_args json[], p_options jsonb[], p_unique text[], p_delays bigint[], p_times timestamp with time zone[], p_batch bigint) RETURNS TABLE(ord bigint, id bigint, is_new boolean, has_other_data boolean)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -1173,6 +1173,7 @@ declare
     v_now timestamptz := pipeline.now();
     v_keyed record;
     v_id bigint;
+    v_other_data boolean;
     v_tries integer;
 begin
     return query
@@ -1191,7 +1192,7 @@ begin
         order by e.ord
     ) as plain
     -- Ids ascend in the order of the arrays.
-    returning null::bigint, id, true;
+    returning null::bigint, id, true, false;
 
     -- Sorted by key: two transactions that enqueue the same keys lock them in the same order and cannot
     -- deadlock. Collation "C" compares bytes, as the client does when it sorts jobs into pages.
@@ -1218,21 +1219,26 @@ begin
                 do nothing
             returning id into v_id;
             if found then
-                return query values (v_keyed.ord, v_id, true);
+                return query values (v_keyed.ord, v_id, true, false);
                 exit;
             end if;
-            select j.id into v_id from pipeline.jobs j
+            -- As jsonb, neither spaces nor the order of fields make a difference; most often the texts are equal.
+            select j.id,
+                   case when j.args::text = v_keyed.args::text then false
+                        else j.args::jsonb <> v_keyed.args::jsonb end
+            into v_id, v_other_data
+            from pipeline.jobs j
             where j.job_type = v_keyed.job_type and j.key = v_keyed.key
               and j.status in ('scheduled', 'ready', 'running');
             if found then
-                return query values (v_keyed.ord, v_id, false);
+                return query values (v_keyed.ord, v_id, false, v_other_data);
                 exit;
             end if;
             -- The other job ended between the two statements: the key is free again.
             v_tries := v_tries + 1;
             if v_tries = 100 then
                 raise serialization_failure using message = format(
-                    'the unique key of job type %s was taken and given back 100 times meanwhile',
+                    'the key of job type %s was taken and given back 100 times meanwhile',
                     v_keyed.job_type);
             end if;
         end loop;
@@ -3661,7 +3667,6 @@ CREATE TABLE pipeline.runs (
     actor text,
     key text,
     params_hash bytea,
-    chained bigint[],
     params json,
     callbacks json,
     tags text[]

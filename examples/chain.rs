@@ -34,19 +34,19 @@ async fn main() -> Result<()> {
                 .then(small("archive")?) // after both
                 .await?;
             show(&run).await?;
-            for chained in run.chained() {
-                show(&chained).await?;
+            let mut stage = run.chained().await?;
+            while let Some(first) = stage.first() {
+                for run in &stage {
+                    show(run).await?;
+                }
+                stage = first.chained().await?;
             }
 
             // The first one ended long ago; what is chained to it now starts at once.
-            for stage in run.then(small("late")?).await? {
-                for late in stage {
-                    show(&late).await?;
-                }
-            }
+            show(&run.then(small("late")?).await?).await?;
 
             let succeeded = RunFilter::new().status(RunStatus::Succeeded);
-            assert_eq!(client.runs(&succeeded).await?.runs.len(), 6);
+            assert_eq!(client.runs(&succeeded).await?.items.len(), 6);
             Ok(())
         },
     )

@@ -45,7 +45,7 @@ impl Perform for Total {
 
 /// Looks up a discount. The service does not answer today.
 #[derive(Serialize, Deserialize, Job)]
-#[job(attempts = 1)]
+#[job(max_attempts = 1)]
 struct Discount;
 
 impl Perform for Discount {

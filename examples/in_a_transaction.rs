@@ -26,7 +26,7 @@ async fn main() -> Result<()> {
             sqlx::query(order).bind(7_i64).execute(&mut *tx).await?;
             client.start_in(&mut tx, ship()?).await?;
             tx.rollback().await?; // for example because the card of the customer was refused
-            let runs = client.runs(&RunFilter::new()).await?.runs;
+            let runs = client.runs(&RunFilter::new()).await?.items;
             println!("rolled back: {} runs", runs.len());
             assert!(runs.is_empty());
 
@@ -42,7 +42,7 @@ async fn main() -> Result<()> {
                 "committed; a second start with the same key returned the same run: {}",
                 again.id() == run.id()
             );
-            assert_eq!((again.id(), again.is_fresh()), (run.id(), false));
+            assert_eq!((again.id(), again.is_new()), (run.id(), false));
 
             assert_eq!(run.wait().await?, RunStatus::Succeeded);
             print!("{}", tree.text(&run.state().await?));

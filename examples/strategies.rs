@@ -15,7 +15,7 @@ use shop::{Result, Tree};
 
 /// Fails at once.
 #[derive(Serialize, Deserialize, Job)]
-#[job(attempts = 1)]
+#[job(max_attempts = 1)]
 struct Break;
 
 impl Perform for Break {

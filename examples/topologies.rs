@@ -76,7 +76,7 @@ impl Perform for OrElse {
 
 /// Fails at every attempt.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 1)]
+#[job(max_attempts = 1)]
 pub struct Break;
 
 impl Perform for Break {

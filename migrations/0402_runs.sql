@@ -38,7 +38,6 @@ create table pipeline.runs (
     actor                   text,
     key                     text,
     params_hash             bytea,       -- of what the key stands for
-    chained                 bigint[],    -- runs that the key stands for besides, in their order
     params                  json,
     callbacks               json,        -- the params of its callbacks
     tags                    text[]

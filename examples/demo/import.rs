@@ -36,7 +36,7 @@ impl Perform for Fetch {
 
 /// Stores orders, if the disk has room.
 #[derive(Serialize, Deserialize, Job)]
-#[job(name = "demo.load", attempts = 1)]
+#[job(name = "demo.load", max_attempts = 1)]
 pub(crate) struct Load;
 
 impl Perform for Load {

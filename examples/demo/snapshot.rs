@@ -29,11 +29,12 @@ impl Snapshot {
         let mut groups: Vec<Group> = Vec::new();
         for queue in ["default", "media"] {
             let of_queue = JobFilter::new().queue(scene.queue(queue)).limit(1_000);
-            gather(&mut groups, client.jobs(&of_queue).await?, scene);
+            gather(&mut groups, client.jobs(&of_queue).await?.items, scene);
         }
         let mut callbacks = client
             .jobs(&JobFilter::new().job_type(PublishGallery::NAME))
-            .await?;
+            .await?
+            .items;
         // Callbacks of another demo may be in the same queue.
         callbacks.retain(|job| job.args["album"] == scene.album.as_str());
         gather(&mut groups, callbacks, scene);

@@ -67,8 +67,13 @@ pub(crate) async fn play(scene: &Scene, screen: &mut Screen) -> Result<()> {
         .await?;
     tx.commit().await?;
 
-    let first = scene.client.run(run.id());
-    let runs = [vec![first], run.chained()].concat();
+    let mut runs = vec![scene.client.run(run.id())];
+    let mut stage = run.chained().await?;
+    while let Some(first) = stage.first() {
+        let next = first.chained().await?;
+        runs.append(&mut stage);
+        stage = next;
+    }
     let runs: Vec<_> = parts.into_iter().zip(runs).collect();
     let told = watch(scene, screen, &runs, 1).await?;
 

@@ -84,7 +84,7 @@ impl Perform for Reminder {
 
 /// Sends an order to a partner, whose server answers only the third call.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(attempts = 5, backoff = "exponential(1s..1m)", timeout = "10s")]
+#[job(max_attempts = 5, backoff = "exponential(1s..1m)", timeout = "10s")]
 pub struct FlakyWebhook {
     /// The number of the order.
     pub order: u64,
@@ -105,7 +105,7 @@ impl Perform for FlakyWebhook {
 
 /// Draws the thumbnail of a photo.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(queue = "media", attempts = 3, timeout = "30s")]
+#[job(queue = "media", max_attempts = 3, timeout = "30s")]
 pub struct Thumbnail {
     /// The number of the photo.
     pub photo: u64,

@@ -48,7 +48,7 @@ impl Perform for Download {
 
 /// Encodes a video in a format. The format `hd` needs two attempts.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(name = "studio.transcode", attempts = 3, backoff = "fixed(700ms)")]
+#[job(name = "studio.transcode", max_attempts = 3, backoff = "fixed(700ms)")]
 pub struct Transcode {
     /// The name of the format.
     pub preset: String,
@@ -83,7 +83,7 @@ impl Perform for Transcode {
 
 /// Draws a picture of a video. It fails for every video.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(name = "studio.thumbnail", attempts = 1)]
+#[job(name = "studio.thumbnail", max_attempts = 1)]
 pub struct Thumbnail;
 
 impl Perform for Thumbnail {

@@ -184,7 +184,7 @@ impl Row {
                 Some(ran) => format!("{:.1} s{attempt}", ran.as_secs_f32()),
                 None => String::new(),
             },
-            (status, _) => match &step.why {
+            (status, _) => match &step.reason {
                 Some(why) => format!("{status}: {why}"),
                 None => status.to_string(),
             },

@@ -1,4 +1,4 @@
-//! Batches: jobs that finish as one, with one job that is enqueued when they have.
+//! Batches: jobs that finish as one, and a callback that is enqueued when they have finished.
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ use sqlx::{PgConnection, PgPool};
 use crate::enqueue::{Enqueued, IntoNewJob, NewJob, Pages, Target, not_encodable};
 use crate::lock_limit::LimitedChange;
 use crate::savepoint::Savepoint;
-use crate::{Client, Error, Perform, Result};
+use crate::{BatchId, Client, Error, Perform, Result};
 
-/// What a batch's callback is told.
+/// The input of a batch's callback: how the batch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BatchEnded {
-    /// The batch.
-    pub batch: i64,
-    /// How many jobs it had.
+    /// The id of the batch.
+    pub batch: BatchId,
+    /// How many jobs the batch had.
     pub total: u32,
-    /// How many of them failed for good.
+    /// How many of the jobs failed.
     pub failed: u32,
 }
 
-/// What a batch's callback may take: what it is told, or nothing.
+/// The inputs that a batch's callback may have: [`BatchEnded`], or `()`.
 #[diagnostic::on_unimplemented(
     message = "a job whose input is `{Self}` cannot be a batch's callback",
     label = "the batch has no such input to give",
@@ -33,7 +33,7 @@ pub trait BatchInput {}
 impl BatchInput for BatchEnded {}
 impl BatchInput for () {}
 
-/// A batch to be: say what it does when it finishes, then give it its jobs.
+/// A batch to create: set its callback, then give it its jobs.
 #[derive(Clone)]
 #[must_use = "a batch is created by `jobs` or `open`"]
 pub struct NewBatch<'a, T = &'a PgPool> {
@@ -42,7 +42,7 @@ pub struct NewBatch<'a, T = &'a PgPool> {
     callback: Option<NewJob>,
 }
 
-/// How a callback lies in its batch until it is enqueued.
+/// A callback, as its batch stores it until it is enqueued.
 #[derive(Serialize)]
 struct Callback<'a> {
     job_type: &'a str,
@@ -63,7 +63,7 @@ impl<'a, T: Into<Target<'a>>> NewBatch<'a, T> {
         }
     }
 
-    /// The job that is enqueued when the batch is sealed and its last job has ended: in the same
+    /// Sets the job that is enqueued when the batch finishes: once it is sealed and its last job has ended, in the same
     /// transaction, exactly once.
     pub fn on_finish<J>(self, job: J) -> Self
     where
@@ -73,8 +73,8 @@ impl<'a, T: Into<Target<'a>>> NewBatch<'a, T> {
     }
 
     /// Sets the job that is enqueued when the batch finishes, with options of its own:
-    /// `|callback| callback.queue("reports")`. The job is due when the batch finishes: a delay or a unique
-    /// key that is set here has no effect.
+    /// `|callback| callback.queue("reports")`. The job is due when the batch finishes: a delay or a key that is set here
+    /// has no effect.
     pub fn on_finish_with<J>(mut self, job: J, options: impl FnOnce(NewJob) -> NewJob) -> Self
     where
         J: Perform<Input: BatchInput>,
@@ -83,7 +83,7 @@ impl<'a, T: Into<Target<'a>>> NewBatch<'a, T> {
         self
     }
 
-    /// Creates the batch with these jobs and seals it. One without jobs finishes at once.
+    /// Creates the batch with these jobs and seals it. A batch without jobs finishes at once.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl<'a, T: Into<Target<'a>>> NewBatch<'a, T> {
     {
         let callback = self.callback.as_ref().map(described).transpose()?;
         let pages = pages(self.client, jobs)?;
-        self.client.look_for(pages.wanted());
+        self.client.warn_unroutable(pages.demands());
         let mut pooled;
         let mut savepoint = match self.target.into() {
             Target::Pool(pool) => {
@@ -108,8 +108,8 @@ impl<'a, T: Into<Target<'a>>> NewBatch<'a, T> {
         Ok(Batch::new(self.client, id))
     }
 
-    /// Creates the batch without jobs, open for some. It finishes no earlier than it is sealed. In a
-    /// transaction of the caller, jobs can be added when that has committed.
+    /// Creates an open batch, to which jobs can be added until it is [sealed](Batch::seal). An open batch does not
+    /// finish. If the batch is created in the caller's transaction, jobs can be added once that has committed.
     ///
     /// # Errors
     ///
@@ -135,10 +135,11 @@ impl<T> fmt::Debug for NewBatch<'_, T> {
 async fn create(
     connection: &mut PgConnection,
     callback: Option<String>,
-) -> Result<i64, sqlx::Error> {
+) -> Result<BatchId, sqlx::Error> {
     sqlx::query_file_scalar!("src/sql/batch_create.sql", callback)
         .fetch_one(connection)
         .await
+        .map(BatchId::from)
 }
 
 /// Creates a batch with its jobs, and seals it.
@@ -146,32 +147,36 @@ async fn fill_new(
     connection: &mut PgConnection,
     callback: Option<String>,
     pages: Pages,
-) -> Result<i64> {
+) -> Result<BatchId> {
     let id = create(connection, callback).await?;
     let added = pages.insert(connection, Some(id)).await?;
-    let finished = sqlx::query_file_scalar!("src/sql/batch_fill.sql", id, fresh(&added), true)
-        .fetch_one(&mut *connection)
-        .await?;
+    let finished =
+        sqlx::query_file_scalar!("src/sql/batch_fill.sql", id.get(), count_new(&added), true)
+            .fetch_one(&mut *connection)
+            .await?;
     wake(connection, finished).await?;
     Ok(id)
 }
 
+/// Returns a callback as JSON, as its batch stores it.
 fn described(job: &NewJob) -> Result<String> {
     job.check()?;
     let args = match &job.args {
-        Ok(args) => serde_json::from_str(args).map_err(|why| not_encodable(job.kind, why))?,
-        Err(why) => return Err(not_encodable(job.kind, why)),
+        Ok(args) => {
+            serde_json::from_str(args).map_err(|reason| not_encodable(job.job_type, reason))?
+        }
+        Err(reason) => return Err(not_encodable(job.job_type, reason)),
     };
     serde_json::to_string(&Callback {
-        job_type: job.kind,
+        job_type: job.job_type,
         queue: &job.queue,
         priority: job.priority,
-        max_attempts: job.attempts,
+        max_attempts: job.max_attempts,
         lease_ms: job.lease.as_millis(),
         args,
         options: &job.overrides,
     })
-    .map_err(|why| not_encodable(job.kind, why))
+    .map_err(|reason| not_encodable(job.job_type, reason))
 }
 
 fn pages<I>(client: &Client, jobs: I) -> Result<Pages>
@@ -182,11 +187,13 @@ where
     Pages::of(jobs, client.bytes())
 }
 
-/// One whose unique key was taken is another's, and not counted.
-fn fresh(added: &[Enqueued]) -> i32 {
-    i32::try_from(added.iter().filter(|job| job.is_fresh()).count()).unwrap_or(i32::MAX)
+/// Counts the jobs that are new. A job that existed and has the key of one of the added jobs does not belong to the
+/// batch.
+fn count_new(added: &[Enqueued]) -> i32 {
+    i32::try_from(added.iter().filter(|job| job.is_new()).count()).unwrap_or(i32::MAX)
 }
 
+/// Notifies workers of new jobs in these queues.
 async fn wake(connection: &mut PgConnection, queues: Option<Vec<String>>) -> Result<()> {
     let queues = queues.unwrap_or_default();
     if !queues.is_empty() {
@@ -200,39 +207,61 @@ async fn wake(connection: &mut PgConnection, queues: Option<Vec<String>>) -> Res
     Ok(())
 }
 
-/// A batch that is there.
+/// A handle to a batch that was created; it is cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    id: i64,
+    id: BatchId,
     client: Client,
 }
 
-/// Where a batch stands.
+/// The state of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BatchState {
-    /// How many jobs it has.
-    pub total: i32,
-    /// How many have ended for good.
-    pub ended: i32,
-    /// How many of them failed.
-    pub failed: i32,
-    /// Whether nothing can be added any more.
+    /// How many jobs the batch has.
+    pub total: u32,
+    /// How many of the jobs have ended.
+    pub ended: u32,
+    /// How many of the jobs failed.
+    pub failed: u32,
+    /// Whether the batch is sealed: no jobs can be added.
     pub sealed: bool,
-    /// Whether it is over.
+    /// Whether the batch has finished.
     pub finished: bool,
 }
 
+/// A row of the queries `batch_state.sql` and `batch_lock.sql`.
+struct StateRow {
+    total: i32,
+    ended: i32,
+    failed: i32,
+    sealed: bool,
+    finished: bool,
+}
+
+impl From<StateRow> for BatchState {
+    fn from(row: StateRow) -> Self {
+        let count = |number: i32| u32::try_from(number).unwrap_or(0);
+        Self {
+            total: count(row.total),
+            ended: count(row.ended),
+            failed: count(row.failed),
+            sealed: row.sealed,
+            finished: row.finished,
+        }
+    }
+}
+
 impl Batch {
-    fn new(client: &Client, id: i64) -> Self {
+    fn new(client: &Client, id: BatchId) -> Self {
         Self {
             id,
             client: client.clone(),
         }
     }
 
-    /// Its id.
-    pub fn id(&self) -> i64 {
+    /// Returns the id of the batch.
+    pub fn id(&self) -> BatchId {
         self.id
     }
 
@@ -240,14 +269,14 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// [`Error::BatchClosed`] where it is sealed or finished; the first mistake in any of the jobs;
+    /// [`Error::BatchClosed`] if the batch is sealed or finished; the first mistake in any of the jobs;
     /// [`Error::Busy`] if another transaction held the batch's row for thirty seconds. Nothing is written then.
     pub async fn add<I>(&self, jobs: I) -> Result<Vec<Enqueued>>
     where
         I: IntoIterator<Item: IntoNewJob>,
     {
         let pages = pages(&self.client, jobs)?;
-        self.client.look_for(pages.wanted());
+        self.client.warn_unroutable(pages.demands());
         self.open_for_more(&self.state().await?)?;
         let mut connection = self.client.pool().acquire().await?;
         let mut savepoint = Savepoint::transaction(&mut connection).await?;
@@ -266,9 +295,14 @@ impl Batch {
     ) -> Result<Vec<Enqueued>> {
         let added = pages.insert(connection, Some(self.id)).await?;
         self.open_for_more(&self.lock(connection, change).await?)?;
-        sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id, fresh(&added), false)
-            .fetch_one(connection)
-            .await?;
+        sqlx::query_file_scalar!(
+            "src/sql/batch_fill.sql",
+            self.id.get(),
+            count_new(&added),
+            false
+        )
+        .fetch_one(connection)
+        .await?;
         Ok(added)
     }
 
@@ -282,13 +316,13 @@ impl Batch {
         })
     }
 
-    /// Says that nothing more will be added. If all its jobs have ended, it finishes now. Sealing
-    /// twice is fine.
+    /// Seals the batch: no more jobs can be added, and the batch finishes when its last job has ended. Sealing a sealed
+    /// batch has no effect.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if another transaction held the batch's row for thirty seconds; when the database
-    /// refuses.
+    /// [`Error::NoBatch`] if the batch does not exist; [`Error::Busy`] if another transaction held the batch's row for
+    /// thirty seconds.
     pub async fn seal(&self) -> Result<()> {
         let mut connection = self.client.pool().acquire().await?;
         let mut savepoint = Savepoint::transaction(&mut connection).await?;
@@ -298,22 +332,23 @@ impl Batch {
 
     async fn seal_on(&self, connection: &mut PgConnection) -> Result<()> {
         self.lock(connection, self.change("sealed")).await?;
-        let finished = sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id, 0, true)
+        let finished = sqlx::query_file_scalar!("src/sql/batch_fill.sql", self.id.get(), 0, true)
             .fetch_one(&mut *connection)
             .await?;
         wake(connection, finished).await
     }
 
-    /// Where it stands.
+    /// Returns the state of the batch.
     ///
     /// # Errors
     ///
-    /// When the database cannot be asked.
+    /// [`Error::NoBatch`] if the batch does not exist.
     pub async fn state(&self) -> Result<BatchState> {
-        let row = sqlx::query_file_as!(BatchState, "src/sql/batch_state.sql", self.id)
+        let row = sqlx::query_file_as!(StateRow, "src/sql/batch_state.sql", self.id.get())
             .fetch_optional(self.client.pool())
             .await?;
-        row.ok_or(Error::NoBatch { batch: self.id })
+        row.map(BatchState::from)
+            .ok_or(Error::NoBatch { batch: self.id })
     }
 
     fn change(&self, asked: &'static str) -> LimitedChange {
@@ -327,10 +362,11 @@ impl Batch {
         change: LimitedChange,
     ) -> Result<BatchState> {
         change.begin(connection).await?;
-        let row = sqlx::query_file_as!(BatchState, "src/sql/batch_lock.sql", self.id)
+        let row = sqlx::query_file_as!(StateRow, "src/sql/batch_lock.sql", self.id.get())
             .fetch_optional(connection)
             .await;
         let row = row.map_err(|error| change.error(error))?;
-        row.ok_or(Error::NoBatch { batch: self.id })
+        row.map(BatchState::from)
+            .ok_or(Error::NoBatch { batch: self.id })
     }
 }

@@ -1,4 +1,4 @@
-//! The application's side of the queue.
+//! The client: what an application calls to enqueue jobs and to operate on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::batch::NewBatch;
 use crate::enqueue::{Enqueue, Enqueued, IntoNewJob, Target, insert_into};
-use crate::known::{Known, Wanted};
 use crate::lock_limit::{LOCK_TIMEOUT, LimitedChange};
+use crate::routing::{Demand, RoutingCheck};
 use crate::{Result, limits};
 
-/// The application's side: enqueues jobs, and looks after them.
+/// Enqueues jobs and batches, and operates on those that exist. Clones are cheap and share their connections.
 ///
 /// ```no_run
 /// # use jobs::{Client, Job, Perform, Context, JobError};
@@ -28,7 +28,7 @@ use crate::{Result, limits};
 /// client.migrate().await?;
 /// client.enqueue(Welcome { user: 7 }).delay(std::time::Duration::from_secs(300)).await?;
 ///
-/// // With your own rows, or not at all:
+/// // In the transaction that inserts the user: both or neither.
 /// let mut tx = client.pool().begin().await?;
 /// // .. insert the user ..
 /// client.enqueue_in(&mut tx, Welcome { user: 8 }).await?;
@@ -39,61 +39,61 @@ use crate::{Result, limits};
 #[derive(Debug, Clone)]
 pub struct Client {
     pool: PgPool,
-    known: Arc<Known>,
+    routing: Arc<RoutingCheck>,
     bytes: limits::Bytes,
     lock_timeout: Duration,
 }
 
 impl Client {
-    /// A client on a pool of yours.
+    /// Creates a client that uses this pool.
     pub fn new(pool: PgPool) -> Self {
-        let known = Known::new(pool.clone());
+        let routing = RoutingCheck::new(pool.clone());
         Self {
             pool,
-            known,
+            routing,
             bytes: limits::Bytes::default(),
             lock_timeout: LOCK_TIMEOUT,
         }
     }
 
-    /// A client on a pool of its own.
+    /// Connects to a database and creates a client with a pool of its own.
     ///
     /// # Errors
     ///
-    /// When the database cannot be reached.
+    /// [`Error::Database`](crate::Error::Database) if the database cannot be reached.
     pub async fn connect(url: &str) -> Result<Self> {
         Ok(Self::new(crate::pool_options().connect(url).await?))
     }
 
-    /// The pool.
+    /// Returns the pool of the client.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// Brings the schema up to date; see [`migrate`](crate::migrate).
+    /// Applies the migrations that the database lacks: see [`migrate`](crate::migrate).
     ///
     /// # Errors
     ///
-    /// See [`migrate`](crate::migrate).
+    /// Those of [`migrate`](crate::migrate).
     pub async fn migrate(&self) -> Result<()> {
         crate::migrate(&self.pool).await
     }
 
-    /// Enqueues a job when awaited; what is different about it can be said before.
+    /// Enqueues a job when the returned value is awaited. Its methods override options of the job's type.
     pub fn enqueue(&self, job: impl IntoNewJob) -> Enqueue<'_> {
         Enqueue {
             target: Target::Pool(&self.pool),
-            known: Arc::clone(&self.known),
+            routing: Arc::clone(&self.routing),
             job: job.into_new_job(),
         }
     }
 
-    /// Enqueues a job in the caller's transaction: it becomes visible when that commits, and is discarded
-    /// if it rolls back. A unique key that another open transaction has taken is waited for.
+    /// Enqueues a job in the caller's transaction: the job becomes visible when the transaction commits, and does not
+    /// exist if it rolls back. If another open transaction has taken the job's key, the call waits for its end.
     pub fn enqueue_in<'a>(&self, tx: &'a mut PgConnection, job: impl IntoNewJob) -> Enqueue<'a> {
         Enqueue {
             target: Target::Connection(tx),
-            known: Arc::clone(&self.known),
+            routing: Arc::clone(&self.routing),
             job: job.into_new_job(),
         }
     }
@@ -102,15 +102,15 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The first mistake in any of them, before anything is written.
+    /// The first mistake in any of the jobs, before anything is written;
     /// [`Error::TooMany`](crate::Error::TooMany) and [`Error::TooManyBytes`](crate::Error::TooManyBytes)
-    /// for more than one call takes.
+    /// if the jobs exceed the limits of one call.
     pub async fn enqueue_many<I>(&self, jobs: I) -> Result<Vec<Enqueued>>
     where
         I: IntoIterator<Item: IntoNewJob>,
     {
         let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
-        insert_into(Target::Pool(&self.pool), &self.known, jobs, self.bytes).await
+        insert_into(Target::Pool(&self.pool), &self.routing, jobs, self.bytes).await
     }
 
     /// Enqueues many jobs in the caller's transaction, all of them or none.
@@ -123,16 +123,16 @@ impl Client {
         I: IntoIterator<Item: IntoNewJob>,
     {
         let jobs = jobs.into_iter().map(IntoNewJob::into_new_job).collect();
-        insert_into(Target::Connection(tx), &self.known, jobs, self.bytes).await
+        insert_into(Target::Connection(tx), &self.routing, jobs, self.bytes).await
     }
 
-    /// Creates a batch: jobs that finish as one.
+    /// Creates a batch of jobs that finish as one.
     pub fn batch(&self) -> NewBatch<'_> {
         NewBatch::new(self, &self.pool)
     }
 
-    /// Creates a batch in the caller's transaction: the batch, its jobs and its seal become visible when
-    /// that commits, and are discarded if it rolls back.
+    /// Creates a batch in the caller's transaction: the batch and its jobs become visible when the transaction commits,
+    /// and do not exist if it rolls back.
     ///
     /// ```no_run
     /// # use jobs::{Client, Context, Job, JobError, Perform};
@@ -167,7 +167,7 @@ impl Client {
         self
     }
 
-    /// How many bytes go into one statement and one call.
+    /// Returns how many bytes go into one statement and one call.
     #[doc(hidden)]
     pub fn bytes(&self) -> limits::Bytes {
         self.bytes
@@ -183,7 +183,7 @@ impl Client {
         self
     }
 
-    /// How long a call waits for a row that another transaction holds.
+    /// Returns how long a call waits for a row that another transaction holds.
     #[doc(hidden)]
     pub fn lock_timeout(&self) -> Duration {
         self.lock_timeout
@@ -198,9 +198,9 @@ impl Client {
         }
     }
 
-    /// Warns, soon, of what no live worker takes.
+    /// Logs a warning, within seconds, for each demand that no live worker meets.
     #[doc(hidden)]
-    pub fn look_for<'k>(&self, wanted: impl IntoIterator<Item = Wanted<'k>>) {
-        self.known.look_for(wanted);
+    pub fn warn_unroutable<'k>(&self, demands: impl IntoIterator<Item = Demand<'k>>) {
+        self.routing.warn_unroutable(demands);
     }
 }

@@ -1,4 +1,4 @@
-//! What a job can know and ask while it is performed.
+//! The context of an attempt.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attempt::{Envelope, Owner};
+use crate::{BatchId, JobId};
 
-/// The application's own state, by type.
+/// The values that an application gives to its jobs, by type.
 #[derive(Debug, Default)]
 pub(crate) struct Data(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
@@ -21,12 +22,14 @@ impl Data {
     }
 }
 
-/// The job asked for state that its worker was not given.
-#[derive(Debug, Clone, Copy, thiserror::Error)]
+/// The error of [`Context::data`]: the worker holds no value of this type.
+#[derive(Clone, Copy, thiserror::Error)]
 #[error("the worker holds no `{0}`: give it one with `Worker::data`")]
 pub struct MissingData(pub(crate) &'static str);
 
-/// What a job can know and ask while it is performed.
+crate::debug_as_display!(MissingData);
+
+/// The context of an attempt: what the job knows of itself, and what its worker gives it.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub(crate) envelope: Envelope,
@@ -34,38 +37,39 @@ pub struct Context {
 }
 
 impl Context {
-    /// The job's id.
-    pub fn id(&self) -> i64 {
+    /// Returns the id of the job.
+    pub fn id(&self) -> JobId {
         self.envelope.id()
     }
 
-    /// The attempt's token: new at each claim. An end is written only where the row still bears it.
+    /// Returns the token of the attempt, which is new at each claim. The end of the attempt is written only if the job's
+    /// row still has this token.
     pub fn token(&self) -> i64 {
         self.envelope.token()
     }
 
-    /// Which attempt this is; the first is 1.
+    /// Returns the number of the attempt; the first is 1.
     pub fn attempt(&self) -> u16 {
         self.envelope.attempt()
     }
 
-    /// How many there may be.
-    pub fn attempts(&self) -> u16 {
+    /// Returns how many attempts the job may have.
+    pub fn max_attempts(&self) -> u16 {
         self.envelope.max_attempts()
     }
 
-    /// The queue it came from.
+    /// Returns the queue of the job.
     pub fn queue(&self) -> &str {
         self.envelope.queue()
     }
 
-    /// The name of the job's type.
-    pub fn kind(&self) -> &str {
+    /// Returns the name of the job's type.
+    pub fn job_type(&self) -> &str {
         self.envelope.job_type()
     }
 
-    /// The batch it belongs to.
-    pub fn batch(&self) -> Option<i64> {
+    /// Returns the batch that the job belongs to.
+    pub fn batch(&self) -> Option<BatchId> {
         self.envelope.batch()
     }
 
@@ -81,33 +85,33 @@ impl Context {
         self.envelope.end_owner();
     }
 
-    /// How long is left until the timeout; `None` where there is none.
+    /// Returns how much time is left until the timeout; `None` if the job has no timeout.
     pub fn time_left(&self) -> Option<Duration> {
         self.envelope.time_left()
     }
 
-    /// When the attempt will have timed out; `None` where there is no timeout.
+    /// Returns when the attempt times out; `None` if the job has no timeout.
     pub fn deadline(&self) -> Option<std::time::Instant> {
         std::time::Instant::now().checked_add(self.time_left()?)
     }
 
-    /// Ends when the job is asked to stop: its worker shuts down, or has lost its lease, or the run of
-    /// which it is a step is being cancelled. A job that returns then has used its grace period well;
-    /// one that goes on is dropped at its end, except in a cancelled run, where it is waited for.
+    /// Waits until the job is asked to stop: its worker shuts down, its lease was lost, or the run of which it is a step
+    /// is being cancelled. The job should then return soon. When the grace period of a shutdown is over, or the lease
+    /// is lost, the job is dropped; a cancelled run waits for it.
     pub async fn cancelled(&self) {
         self.envelope.control().asked_to_stop().await;
     }
 
-    /// Whether the job has been asked to stop.
+    /// Returns whether the job has been asked to stop.
     pub fn is_cancelled(&self) -> bool {
         self.envelope.control().is_asked_to_stop()
     }
 
-    /// The application's own state, as it was given to [`Worker::data`](crate::Worker::data).
+    /// Returns the value of this type that was given to [`Worker::data`](crate::Worker::data).
     ///
     /// # Errors
     ///
-    /// [`MissingData`], which says what is missing and where to give it.
+    /// [`MissingData`] if the worker holds no value of this type.
     pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T, MissingData> {
         self.data.get().ok_or(MissingData(type_name::<T>()))
     }

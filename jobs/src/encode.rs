@@ -297,6 +297,8 @@ impl<S: SerializeMap> SerializeMap for FiniteSerializer<S> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use serde::Serialize;
+
     use super::*;
 
     #[derive(serde::Serialize)]

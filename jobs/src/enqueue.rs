@@ -1,4 +1,4 @@
-//! Enqueueing: alone, in the caller's transaction, in bulk; from the same types in each case.
+//! Enqueueing jobs: one or many, in a transaction of their own or in the caller's.
 
 mod pages;
 
@@ -12,36 +12,37 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
-use crate::known::Known;
+use crate::redact::Redacted;
+use crate::routing::RoutingCheck;
 use crate::savepoint::Savepoint;
-use crate::{Backoff, Error, NoInput, Perform, Result, limits};
+use crate::{Backoff, Error, JobId, NoInput, Perform, Result, limits};
 
 pub(crate) use pages::Pages;
 
-/// A job on its way into the queue, and what is different about it.
+/// A job to enqueue, with options that override those of its type.
 #[derive(Clone)]
 pub struct NewJob {
-    pub(crate) kind: &'static str,
-    /// Its data as JSON, or why there is none.
+    pub(crate) job_type: &'static str,
+    /// The job's data as JSON, or the reason why it cannot be encoded.
     pub(crate) args: Result<String, String>,
     pub(crate) queue: String,
     pub(crate) priority: i16,
-    pub(crate) attempts: u16,
+    pub(crate) max_attempts: u16,
     pub(crate) lease: Duration,
     pub(crate) overrides: Overrides,
-    pub(crate) unique_key: Option<String>,
+    pub(crate) key: Option<String>,
     pub(crate) due: Due,
 }
 
-/// When it may run.
+/// When a job becomes due.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Due {
     After(Duration),
     At(DateTime<Utc>),
 }
 
-/// What is stored of a job's options: the version of its data, where that is not the first, and what one
-/// enqueueing changed of the options that a worker otherwise takes from the job's type.
+/// The options that are stored with a job: the version of its data, unless it is the first one, and the options that
+/// override those of the job's type, which a worker knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Overrides {
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -71,58 +72,58 @@ impl Overrides {
 }
 
 impl NewJob {
-    /// A job with the options of its type.
+    /// Creates a job with the options of its type.
     pub fn new<J: Perform<Input: NoInput>>(job: &J) -> Self {
         Self::with_input(job)
     }
 
-    /// The same for a job that will get its input from elsewhere.
+    /// Creates a job that gets an input when it is performed.
     pub(crate) fn with_input<J: Perform>(job: &J) -> Self {
         Self {
-            kind: J::NAME,
+            job_type: J::NAME,
             args: crate::encode::to_string(job).map_err(|error| error.to_string()),
             queue: J::OPTIONS.queue.to_owned(),
             priority: J::OPTIONS.priority,
-            attempts: J::OPTIONS.attempts,
+            max_attempts: J::OPTIONS.max_attempts,
             lease: J::OPTIONS.lease,
             overrides: Overrides {
                 version: (J::VERSION > 1).then_some(J::VERSION),
                 ..Overrides::default()
             },
-            unique_key: None,
+            key: None,
             due: Due::After(Duration::ZERO),
         }
     }
 
-    /// In another queue.
+    /// Sets the queue.
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = queue.into();
         self
     }
 
-    /// With another priority; higher runs first.
+    /// Sets the priority; jobs with a higher one are performed first.
     #[must_use]
     pub fn priority(mut self, priority: i16) -> Self {
         self.priority = priority;
         self
     }
 
-    /// With another number of attempts.
+    /// Sets the maximum number of attempts.
     #[must_use]
-    pub fn attempts(mut self, attempts: u16) -> Self {
-        self.attempts = attempts;
+    pub fn max_attempts(mut self, max_attempts: u16) -> Self {
+        self.max_attempts = max_attempts;
         self
     }
 
-    /// With another backoff.
+    /// Sets the backoff between attempts.
     #[must_use]
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.overrides.backoff = Some(backoff);
         self
     }
 
-    /// With another timeout.
+    /// Sets how long one attempt may take.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         let ms = timeout.as_nanos().div_ceil(1_000_000);
@@ -130,56 +131,52 @@ impl NewJob {
         self
     }
 
-    /// With another lease.
+    /// Sets the lease: after this time without a renewal, another worker takes the job over.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Not before this time has passed.
+    /// Delays the job: no worker performs it before this time has passed.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.due = Due::After(delay);
         self
     }
 
-    /// Not before this moment. One that has passed means now.
+    /// Schedules the job for a moment: no worker performs it earlier. A moment in the past means now.
     #[must_use]
     pub fn at(mut self, moment: DateTime<Utc>) -> Self {
-        // Dates begin earlier here than in Postgres.
+        // chrono has dates that are too early for Postgres.
         self.due = Due::At(moment.max(DateTime::UNIX_EPOCH));
         self
     }
 
-    /// At most one live job of this type with this key: while there is one, enqueueing returns it.
+    /// Sets a key, of which each job type has at most one live job: while there is one, enqueueing returns that job
+    /// instead of a new one.
     #[must_use]
-    pub fn unique_key(mut self, key: impl Into<String>) -> Self {
-        self.unique_key = Some(key.into());
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
         self
     }
 
-    /// How many bytes of a statement it takes; the numbers, the times and the options have a share of
-    /// their own.
+    /// Returns about how many bytes the job takes in a statement: its texts, and a fixed number for all else.
     pub(crate) fn size(&self) -> usize {
-        let texts = [
-            Some(self.kind),
-            Some(&self.queue),
-            self.unique_key.as_deref(),
-        ];
+        let texts = [Some(self.job_type), Some(&self.queue), self.key.as_deref()];
         let texts: usize = texts.into_iter().flatten().map(str::len).sum();
         128 + texts + self.args.as_ref().map_or(0, String::len)
     }
 
-    /// Everything that can be wrong with it, before anything is written.
+    /// Checks everything that can be wrong with the job, before anything is written.
     pub(crate) fn check(&self) -> Result<()> {
-        let kind = self.kind;
-        limits::name("job type", kind)?;
+        let job_type = self.job_type;
+        limits::name("job type", job_type)?;
         limits::name("queue", &self.queue)?;
-        if self.attempts == 0 || i16::try_from(self.attempts).is_err() {
+        if self.max_attempts == 0 || i16::try_from(self.max_attempts).is_err() {
             return Err(Error::AttemptsOutOfRange {
-                kind,
-                attempts: self.attempts,
+                job_type,
+                attempts: self.max_attempts,
             });
         }
         let range = |what, given, ok, remedy| {
@@ -187,7 +184,7 @@ impl NewJob {
                 return Ok(());
             }
             Err(Error::DurationOutOfRange {
-                kind,
+                job_type,
                 what,
                 given,
                 remedy,
@@ -204,7 +201,7 @@ impl NewJob {
             range(
                 "delay",
                 delay,
-                delay <= limits::LONGEST,
+                delay <= limits::MAX_DURATION,
                 "use at most 100 years",
             )?;
         }
@@ -216,61 +213,52 @@ impl NewJob {
                 "use at least 1 ms, or leave it out",
             )?;
         }
-        if let Some(backoff) = &self.overrides.backoff
-            && !(0.0..=1.0).contains(&backoff.jitter)
-        {
-            return Err(Error::JitterOutOfRange {
-                kind,
-                given: backoff.jitter,
-            });
+        if let Some(backoff) = &self.overrides.backoff {
+            backoff.check(job_type)?;
         }
-        if let Some(key) = &self.unique_key {
-            limits::key(kind, key)?;
+        if let Some(key) = &self.key {
+            limits::key(job_type, key)?;
         }
         if let Ok(args) = &self.args {
-            limits::data(kind, "arguments", args)?;
+            limits::data(job_type, "arguments", args)?;
         }
         Ok(())
     }
 }
 
 impl fmt::Debug for NewJob {
-    /// Without the job's data: a log line is no place for it.
+    /// Omits the job's data, which must not appear in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let args = self
-            .args
-            .as_ref()
-            .ok()
-            .map(|args| crate::redact::Redacted(args.len()));
+        let args = self.args.as_ref().ok().map(|args| Redacted(args.len()));
         f.debug_struct("NewJob")
-            .field("kind", &self.kind)
+            .field("job_type", &self.job_type)
             .field("args", &args)
             .field("queue", &self.queue)
             .field("priority", &self.priority)
-            .field("attempts", &self.attempts)
+            .field("max_attempts", &self.max_attempts)
             .field("lease", &self.lease)
             .field("overrides", &self.overrides)
-            .field("unique_key", &self.unique_key)
+            .field("key", &self.key)
             .field("due", &self.due)
             .finish()
     }
 }
 
-pub(crate) fn not_encodable(kind: &'static str, why: impl std::fmt::Display) -> Error {
+pub(crate) fn not_encodable(job_type: &'static str, reason: impl std::fmt::Display) -> Error {
     Error::NotEncodable {
-        kind,
-        source: serde::ser::Error::custom(why),
+        job_type,
+        source: serde::ser::Error::custom(reason),
     }
 }
 
-/// What can be enqueued: a job, or a [`NewJob`] that says more about it.
+/// Converts into a job to enqueue: implemented by jobs without input, and by [`NewJob`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a job that can be enqueued",
     label = "neither a job nor a `NewJob`",
     note = "derive `Job` for it, and implement `Perform` with `type Input = ()`"
 )]
 pub trait IntoNewJob {
-    /// The job with its options.
+    /// Returns the job with its options.
     fn into_new_job(self) -> NewJob;
 }
 
@@ -286,32 +274,35 @@ impl<J: Perform<Input: NoInput>> IntoNewJob for J {
     }
 }
 
-/// A job that is in the queue.
+/// The result of enqueueing a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Enqueued {
-    /// Its id.
-    pub id: i64,
-    fresh: bool,
+    /// The id of the job.
+    pub id: JobId,
+    is_new: bool,
+    has_other_data: bool,
 }
 
 impl Enqueued {
-    /// Whether this call put it there; `false` where its unique key was taken by a live job, which
-    /// is then the one returned.
-    pub fn is_fresh(&self) -> bool {
-        self.fresh
+    /// Returns whether this call enqueued the job; `false` if a live job has the key, which is then the job returned.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
-    pub(crate) fn new(id: i64, fresh: bool) -> Self {
-        Self { id, fresh }
+    /// Returns whether the live job that has the key was enqueued with other data than this call's. Such a call also
+    /// logs a warning.
+    pub fn has_other_data(&self) -> bool {
+        self.has_other_data
     }
 }
 
-/// Where the statements run.
+/// The connection that statements run on.
 #[derive(Debug)]
 pub enum Target<'a> {
-    /// On a connection of the pool, in a transaction of their own.
+    /// A connection of the pool, in a transaction of its own.
     Pool(&'a PgPool),
-    /// On the caller's connection, in its transaction if it is in one.
+    /// The caller's connection, in its transaction if it is in one.
     Connection(&'a mut PgConnection),
 }
 
@@ -327,11 +318,11 @@ impl<'a> From<&'a mut PgConnection> for Target<'a> {
     }
 }
 
-/// Puts one job into the queue when awaited.
+/// Enqueues one job when it is awaited; made by [`Client::enqueue`](crate::Client::enqueue).
 #[must_use = "a job is enqueued when this is awaited"]
 pub struct Enqueue<'a> {
     pub(crate) target: Target<'a>,
-    pub(crate) known: Arc<Known>,
+    pub(crate) routing: Arc<RoutingCheck>,
     pub(crate) job: NewJob,
 }
 
@@ -348,24 +339,25 @@ macro_rules! options {
 }
 
 options! {
-    /// In another queue.
+    /// Sets the queue.
     queue(queue: impl Into<String>);
-    /// With another priority; higher runs first.
+    /// Sets the priority; jobs with a higher one are performed first.
     priority(priority: i16);
-    /// With another number of attempts.
-    attempts(attempts: u16);
-    /// With another backoff.
+    /// Sets the maximum number of attempts.
+    max_attempts(max_attempts: u16);
+    /// Sets the backoff between attempts.
     backoff(backoff: Backoff);
-    /// With another timeout.
+    /// Sets how long one attempt may take.
     timeout(timeout: Duration);
-    /// With another lease.
+    /// Sets the lease: after this time without a renewal, another worker takes the job over.
     lease(lease: Duration);
-    /// Not before this time has passed.
+    /// Delays the job: no worker performs it before this time has passed.
     delay(delay: Duration);
-    /// Not before this moment. One that has passed means now.
+    /// Schedules the job for a moment: no worker performs it earlier. A moment in the past means now.
     at(moment: DateTime<Utc>);
-    /// At most one live job of this type with this key: while there is one, it is returned.
-    unique_key(key: impl Into<String>);
+    /// Sets a key, of which each job type has at most one live job: while there is one, enqueueing returns that job
+    /// instead of a new one.
+    key(key: impl Into<String>);
 }
 
 impl<'a> IntoFuture for Enqueue<'a> {
@@ -375,7 +367,7 @@ impl<'a> IntoFuture for Enqueue<'a> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let bytes = limits::Bytes::default();
-            let enqueued = insert_into(self.target, &self.known, vec![self.job], bytes).await?;
+            let enqueued = insert_into(self.target, &self.routing, vec![self.job], bytes).await?;
             enqueued
                 .first()
                 .copied()
@@ -384,14 +376,15 @@ impl<'a> IntoFuture for Enqueue<'a> {
     }
 }
 
+/// Checks jobs and inserts them, all of them or none.
 pub(crate) async fn insert_into(
     target: Target<'_>,
-    known: &Arc<Known>,
+    routing: &Arc<RoutingCheck>,
     jobs: Vec<NewJob>,
     bytes: limits::Bytes,
 ) -> Result<Vec<Enqueued>> {
     let pages = Pages::of(jobs, bytes)?;
-    known.look_for(pages.wanted());
+    routing.warn_unroutable(pages.demands());
     let mut pooled;
     let mut savepoint = match target {
         Target::Pool(pool) => {

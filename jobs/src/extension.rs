@@ -87,16 +87,20 @@ pub use crate::engine::{ClaimHook, Effects, EndHook, Ended, MaintenanceTask, end
 #[doc(hidden)]
 pub use crate::engine::{
     AfterCommit, EndRow, EndSettings, FailedJob, FailedRow, HandOver, Notification, OfferedSlots,
-    SlotOffer, positions,
+    RunningJob, SlotOffer, positions,
 };
 #[doc(hidden)]
 pub use crate::enqueue::Target;
 #[doc(hidden)]
 pub use crate::input::{Input, InputValue};
 #[doc(hidden)]
-pub use crate::known::Wanted;
+pub use crate::registry::PerformService;
+#[doc(hidden)]
+pub use crate::routing::Demand;
 #[doc(hidden)]
 pub use crate::savepoint::Savepoint;
+#[doc(hidden)]
+pub use apalis_core::layers::Layer;
 
 #[doc(hidden)]
 pub mod channels {

@@ -1,20 +1,19 @@
 //! Background jobs on Postgres, run by apalis workers.
 //!
-//! A job is plain data that knows how to perform itself. It is enqueued, alone or in a transaction of
-//! yours, and run to its end whatever is killed on the way.
+//! A job is plain data with a method that performs it. An application enqueues jobs, alone or in its own transaction,
+//! and workers perform them. Every process may be killed at any time: no job is lost.
 //!
-//! This crate is the lower layer: a job and how it runs. It knows nothing of pipelines; the
-//! `pipeline` crate stands on it and re-exports it.
+//! This crate is usable on its own. The `pipeline` crate builds on its [extension points](extension) and re-exports it.
 //!
-//! | to | there is |
+//! | task | items |
 //! |---|---|
 //! | declare a job | [`Job`], [`Perform`], [`JobError`], [`Context`] |
-//! | enqueue it | [`Client`] |
-//! | run it | [`Worker`] |
-//! | let many finish as one | [`Client::batch`] |
-//! | look after them | [`Client::jobs`], [`Client::retry`], [`Client::pause`] |
+//! | enqueue a job | [`Client`] |
+//! | perform jobs | [`Worker`] |
+//! | let many jobs finish as one | [`Client::batch`] |
+//! | operate on jobs and queues | [`Client::jobs`], [`Client::job`], [`Client::pause`] |
 //! | extend a worker | [`extension`] |
-//! | name the types of others in our signatures | [`sqlx`], [`chrono`] |
+//! | name types of other crates that occur in signatures | [`sqlx`], [`chrono`] |
 
 // `#[derive(Job)]` writes `::jobs`, in our own examples too.
 #[allow(unused_extern_crates)]
@@ -32,50 +31,67 @@ pub mod encode;
 mod engine;
 mod enqueue;
 mod error;
+mod error_class;
+#[doc(hidden)]
+pub mod error_text;
 pub mod extension;
 mod failure;
 #[cfg(feature = "testing")]
 mod fake;
+mod ids;
 mod input;
 mod job;
-mod known;
 mod limits;
 mod lock_limit;
 mod manage;
 mod migrate;
+mod on_error;
 mod options;
+mod page;
 mod pool;
 mod prune;
 mod redact;
 mod registry;
+mod routing;
 mod savepoint;
 mod sqlstate;
 mod stored_json;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
-mod words;
+mod text_enum;
 mod worker;
 
 pub use attempt::Envelope;
 pub use backend::JobsBackend;
-pub use batch::{Batch, BatchEnded, BatchInput, BatchState, NewBatch};
+#[doc(hidden)]
+pub use batch::BatchInput;
+pub use batch::{Batch, BatchEnded, BatchState, NewBatch};
 pub use chrono;
 pub use client::Client;
 pub use context::{Context, MissingData};
 pub use enqueue::{Enqueue, Enqueued, IntoNewJob, NewJob};
 pub use error::{Error, Result};
 pub use failure::JobError;
-pub use job::{Job, NoInput, OnError, Perform};
-pub use manage::{AttemptInfo, JobFilter, JobInfo, JobStatus, Outcome, WorkerInfo};
-pub use migrate::{MINIMUM_SERVER, migrate, migrations};
+pub use ids::{BatchId, JobId};
+#[doc(hidden)]
+pub use job::NoInput;
+pub use job::{Job, OnError, Perform};
+pub use manage::{
+    AttemptInfo, JobFilter, JobHandle, JobInfo, JobStatus, Outcome, WorkerInfo, WorkerQueue,
+};
+#[doc(hidden)]
+pub use migrate::MINIMUM_SERVER;
+pub use migrate::{migrate, migrations};
+pub use on_error::FailedAttempt;
 pub use options::{Backoff, Growth, JobOptions};
+pub use page::{BadCursor, Cursor, Page};
 pub use pipeline_derive::Job;
 pub use pool::pool_options;
+pub use registry::{Jobs, Performer};
 #[doc(hidden)]
-pub use registry::Registering;
-pub use registry::{Jobs, Output, Performer};
+pub use registry::{Output, Registering};
 pub use sqlx;
 pub use stored_json::JsonProblem;
-pub use words::UnknownWord;
+pub use text_enum::UnknownVariant;
 pub use worker::{Worker, shutdown_signal};

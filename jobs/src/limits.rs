@@ -1,30 +1,30 @@
-//! What input may be: every bound on what others give us, checked before any write.
+//! The limits of names, keys and data, checked before anything is written.
 
 use std::time::Duration;
 
 pub use crate::stored_json::{JsonProblem, NotStorable, check as json};
 use crate::{Error, Result, stored_json};
 
-/// The longest name of a queue or a job type.
+/// The maximum length of the name of a queue or a job type, in bytes.
 pub const NAME: usize = 128;
-/// The largest arguments, input or output of a job, as JSON.
+/// The maximum size of the arguments, the input or the output of a job as JSON, in bytes.
 pub const DATA: usize = 1 << 20;
-/// The longest unique key.
+/// The maximum length of a job's key, in bytes.
 pub const KEY: usize = 512;
-/// The longest stored error message; what is beyond is cut off.
+/// The maximum length of a stored error message, in bytes; longer ones are truncated.
 pub(crate) const MESSAGE: usize = 8 << 10;
-/// The most slots of a queue in one process.
+/// The maximum number of slots of a queue in one worker.
 pub(crate) const SLOTS: u32 = 100_000;
-/// The most jobs in one call.
+/// The maximum number of jobs of one call.
 pub const BULK: usize = 100_000;
 
-/// How many bytes go to the server: of what is stored, without what the protocol adds.
+/// The maximum number of bytes that are sent to the server, counted without the overhead of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes {
-    /// In one statement. What is larger is cut into several statements of one transaction. The server
-    /// was seen to need seven times as much memory for a statement: 115 MB for 16 MiB.
+    /// The maximum of one statement. A larger call is split into several statements of one transaction. The server
+    /// needs about seven times as much memory: 115 MB were measured for a statement of 16 MiB.
     pub page: usize,
-    /// In one call.
+    /// The maximum of one call.
     pub call: usize,
 }
 
@@ -37,18 +37,19 @@ impl Default for Bytes {
     }
 }
 
-/// The longest time that is kept; longer ones are taken for it where they do no harm.
-pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// The limits of a worker's poll interval.
+/// The maximum duration that is stored: 100 years. Longer ones are shortened to it, or refused.
+pub const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// The minimum of a worker's poll interval.
 pub(crate) const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The maximum of a worker's poll interval: the worker writes its heartbeat with each poll.
 pub(crate) const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A time as the database has it.
+/// Returns a duration in milliseconds, as the database stores it.
 pub fn millis(time: Duration) -> i64 {
-    i64::try_from(time.min(LONGEST).as_millis()).unwrap_or(i64::MAX)
+    i64::try_from(time.min(MAX_DURATION).as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A name of letters, digits, `.`, `_` and `-`.
+/// Checks a name, which consists of letters, digits, `.`, `_` and `-`.
 pub(crate) fn name(what: &'static str, value: &str) -> Result<()> {
     if !value.is_empty() && value.len() <= NAME && value.bytes().all(in_name) {
         return Ok(());
@@ -59,7 +60,7 @@ pub(crate) fn name(what: &'static str, value: &str) -> Result<()> {
     })
 }
 
-/// A name, or the beginning of one followed by `*`; `*` alone is every name.
+/// Checks a pattern: a name, or the beginning of a name followed by `*`.
 pub(crate) fn pattern(what: &'static str, value: &str) -> Result<()> {
     let beginning = value.strip_suffix('*').unwrap_or(value);
     let valid = beginning.len() <= NAME
@@ -78,45 +79,45 @@ fn in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
 
-/// JSON of a bearable size that keeps the rule for what is stored.
-pub(crate) fn data(kind: &'static str, what: &'static str, json: &str) -> Result<()> {
+/// Checks the size of JSON, and that Postgres can store it.
+pub(crate) fn data(job_type: &'static str, what: &'static str, json: &str) -> Result<()> {
     if json.len() > DATA {
         return Err(Error::TooLarge {
-            kind,
+            job_type,
             what,
             size: json.len(),
             limit: DATA,
         });
     }
     stored_json::check(json).map_err(|found| Error::NotStorable {
-        kind,
+        job_type,
         what,
         place: found.place,
         problem: found.problem,
     })
 }
 
-/// A unique key.
-pub(crate) fn key(kind: &'static str, value: &str) -> Result<()> {
-    let what = "unique key";
+/// Checks the key of a job.
+pub(crate) fn key(job_type: &'static str, value: &str) -> Result<()> {
+    let what = "key";
     if value.is_empty() {
-        return Err(Error::EmptyKey { kind });
+        return Err(Error::EmptyKey { job_type });
     }
     if value.len() > KEY {
         return Err(Error::TooLong {
-            kind,
+            job_type,
             what,
             size: value.len(),
             limit: KEY,
         });
     }
     if value.contains('\0') {
-        return Err(Error::HasNul { kind, what });
+        return Err(Error::HasNul { job_type, what });
     }
     Ok(())
 }
 
-/// Text as it can be stored: without NUL, and not without end.
+/// Returns an error message as it can be stored: without NUL characters, and truncated.
 pub(crate) fn message(text: &str) -> String {
     let mut text = text.replace('\0', "\u{fffd}");
     let mut end = text.len().min(MESSAGE);
@@ -127,7 +128,7 @@ pub(crate) fn message(text: &str) -> String {
     text
 }
 
-/// What a message shows of a value that may be long or strange.
+/// Returns the beginning of a value, escaped, for an error message.
 pub fn shortened(value: &str) -> String {
     let shown: String = value
         .chars()

@@ -1,74 +1,76 @@
-//! How a job is to be run: declared beside its type, overridden for one enqueueing.
+//! The options of a job: declared with its type, and overridden when a job is enqueued.
 
 use std::time::Duration;
 
-/// The options of a job type. `#[derive(Job)]` fills them in from its attributes.
+use crate::{Error, Result};
+
+/// The options of a job type; `#[derive(Job)]` sets them from its attributes.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct JobOptions {
-    /// The line it waits in.
+    /// The queue of the job.
     pub queue: &'static str,
-    /// Higher runs first.
+    /// The priority; jobs with a higher one are performed first.
     pub priority: i16,
-    /// How often it is tried before it has failed for good.
-    pub attempts: u16,
-    /// How long it waits before it is tried again.
+    /// The maximum number of attempts.
+    pub max_attempts: u16,
+    /// The wait between two attempts.
     pub backoff: Backoff,
-    /// How long one attempt may take; `None` is for ever.
+    /// How long one attempt may take; `None` means that there is no limit.
     pub timeout: Option<Duration>,
-    /// For how long a claim holds without being renewed: so long does it take until another process
-    /// takes over the job of one that died.
+    /// How long a claim holds without being renewed: when a worker dies, another one takes its jobs over after this
+    /// time.
     pub lease: Duration,
 }
 
 impl JobOptions {
-    /// What holds where nothing is declared: queue `default`, priority 0, 5 attempts, exponential
+    /// The default options: queue `default`, priority 0, 5 attempts, exponential
     /// backoff from 1 s to 10 min, no timeout, a lease of 30 s.
     pub const DEFAULT: Self = Self {
         queue: "default",
         priority: 0,
-        attempts: 5,
+        max_attempts: 5,
         backoff: Backoff::DEFAULT,
         timeout: None,
         lease: Duration::from_secs(30),
     };
 
-    /// With another queue.
+    /// Sets the queue.
     #[must_use]
     pub const fn queue(mut self, queue: &'static str) -> Self {
         self.queue = queue;
         self
     }
 
-    /// With another priority.
+    /// Sets the priority.
     #[must_use]
     pub const fn priority(mut self, priority: i16) -> Self {
         self.priority = priority;
         self
     }
 
-    /// With another number of attempts.
+    /// Sets the maximum number of attempts.
     #[must_use]
-    pub const fn attempts(mut self, attempts: u16) -> Self {
-        self.attempts = attempts;
+    pub const fn max_attempts(mut self, max_attempts: u16) -> Self {
+        self.max_attempts = max_attempts;
         self
     }
 
-    /// With another backoff.
+    /// Sets the backoff.
     #[must_use]
     pub const fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// With a timeout.
+    /// Sets the timeout.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// With another lease.
+    /// Sets the lease.
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -82,52 +84,52 @@ impl Default for JobOptions {
     }
 }
 
-/// How the wait before the next attempt grows.
+/// The wait between two attempts, and how it grows.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Backoff {
-    /// The shape of the growth.
+    /// How the wait grows.
     pub growth: Growth,
     /// The wait after the first failure.
     #[serde(rename = "base_ms", with = "millis")]
     pub base: Duration,
-    /// The longest wait.
+    /// The longest wait; not shorter than `base`.
     #[serde(rename = "max_ms", with = "millis")]
     pub max: Duration,
-    /// How much of a wait is left to chance, from 0 to 1: with 0.2, a wait of 10 s is one between
-    /// 8 s and 10 s. It keeps jobs that failed together from coming back together.
+    /// The random share of each wait, from 0 to 1: with 0.2, a wait of 10 s becomes one between 8 s and 10 s. Jitter
+    /// keeps jobs that failed together from being retried together.
     pub jitter: f32,
 }
 
-/// The shape of a [`Backoff`].
+/// How the wait of a [`Backoff`] grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Growth {
-    /// The same wait each time.
+    /// Every wait is the base.
     Fixed,
-    /// Once, twice, three times the base.
+    /// The waits are once, twice, three times the base.
     Linear,
-    /// Once, twice, four times, eight times the base.
+    /// The waits are once, twice, four times, eight times the base.
     Exponential,
 }
 
 impl Backoff {
-    /// Exponential from 1 s to 10 min, with a fifth left to chance.
+    /// The default backoff: exponential from 1 s to 10 min, with a jitter of 0.2.
     pub const DEFAULT: Self =
         Self::exponential(Duration::from_secs(1), Duration::from_secs(600)).jitter(0.2);
 
-    /// The same wait each time.
+    /// Creates a backoff that waits equally long each time.
     pub const fn fixed(wait: Duration) -> Self {
         Self::new(Growth::Fixed, wait, wait)
     }
 
-    /// A wait that grows by `base` each time.
+    /// Creates a backoff whose wait begins with `base` and grows by `base` each time, up to `max`.
     pub const fn linear(base: Duration, max: Duration) -> Self {
         Self::new(Growth::Linear, base, max)
     }
 
-    /// A wait that doubles each time.
+    /// Creates a backoff whose wait begins with `base` and doubles each time, up to `max`.
     pub const fn exponential(base: Duration, max: Duration) -> Self {
         Self::new(Growth::Exponential, base, max)
     }
@@ -141,16 +143,34 @@ impl Backoff {
         }
     }
 
-    /// With this share of each wait left to chance, from 0 to 1.
+    /// Sets the random share of each wait, from 0 to 1.
     #[must_use]
     pub const fn jitter(mut self, share: f32) -> Self {
         self.jitter = share;
         self
     }
 
-    /// The wait after attempt number `attempt` (the first is 1) has failed. `chance` is a random
-    /// number from 0 to 1.
-    pub fn wait(&self, attempt: u16, chance: f32) -> Duration {
+    /// Checks that the waits do not shrink and that the jitter is a share.
+    pub(crate) fn check(&self, job_type: &'static str) -> Result<()> {
+        if self.max < self.base {
+            return Err(Error::BackoffInverted {
+                job_type,
+                base: self.base,
+                max: self.max,
+            });
+        }
+        if !(0.0..=1.0).contains(&self.jitter) {
+            return Err(Error::JitterOutOfRange {
+                job_type,
+                given: self.jitter,
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns the wait after the attempt with this number (the first is 1) has failed. `sample` is a random number
+    /// from 0 to 1.
+    pub fn wait(&self, attempt: u16, sample: f32) -> Duration {
         let attempt = u32::from(attempt.max(1));
         let factor = match self.growth {
             Growth::Fixed => 1,
@@ -161,13 +181,13 @@ impl Backoff {
             .base
             .saturating_mul(factor)
             .min(self.max.max(self.base));
-        let share = f64::from(self.jitter.clamp(0.0, 1.0) * chance.clamp(0.0, 1.0));
+        let share = f64::from(self.jitter.clamp(0.0, 1.0) * sample.clamp(0.0, 1.0));
         let off = Duration::try_from_secs_f64(whole.as_secs_f64() * share).unwrap_or(whole);
         whole.saturating_sub(off)
     }
 }
 
-/// Durations as whole milliseconds: that is how the database counts them.
+/// Serializes durations as whole milliseconds, as the database stores them.
 mod millis {
     use std::time::Duration;
 
@@ -223,6 +243,17 @@ mod tests {
         assert_eq!(backoff.wait(0, 0.5), s(1));
         let long = Backoff::exponential(Duration::MAX, Duration::MAX).jitter(1.0);
         assert!(long.wait(7, 0.0) > s(1));
+    }
+
+    #[test]
+    fn a_backoff_whose_longest_wait_is_shorter_than_its_first_is_refused() {
+        let error = Backoff::exponential(s(60), s(1)).check("mail");
+        let message = error.map_err(|error| error.to_string());
+        let expected = "the backoff of `mail` begins with a wait of 60s, and its longest wait is 1s: give the shorter \
+                        one first";
+        assert_eq!(message, Err(expected.to_owned()));
+        assert!(Backoff::linear(s(1), s(1)).check("mail").is_ok());
+        assert!(Backoff::fixed(s(1)).jitter(f32::NAN).check("mail").is_err());
     }
 
     #[test]

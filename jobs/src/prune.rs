@@ -1,33 +1,38 @@
-//! Old jobs go.
+//! Deleting old jobs.
 
 use std::time::Duration;
 
 use crate::{Client, Result, limits};
 
-/// So many go in one transaction.
-const PAGE: i32 = 5_000;
+/// The maximum number of jobs that one transaction deletes.
+const JOBS_PER_TRANSACTION: i32 = 5_000;
 
 impl Client {
-    /// Deletes the jobs that ended longer ago than this and are still kept: failed, discarded, or kept by
-    /// [`Worker::keep_succeeded`](crate::Worker::keep_succeeded). With them go their attempts, and batches
-    /// that finished as long ago. Returns how many jobs. Nothing goes by itself: call this from time to
-    /// time, from a job of yours or a timer.
+    /// Deletes the jobs that ended longer ago than this, and returns how many there were: jobs that failed, were
+    /// discarded, or were kept by [`Worker::keep_succeeded`](crate::Worker::keep_succeeded). Their attempts are deleted
+    /// with them, and so are batches that finished as long ago.
     ///
-    /// Steps of runs are none of these: they go with their runs.
+    /// No worker does this by itself: call it from a job of the application, or from a timer. Steps of runs are deleted
+    /// with their runs.
     ///
     /// # Errors
     ///
-    /// When the database refuses; what was deleted until then stays deleted.
+    /// [`Error::Database`](crate::Error::Database) if the database cannot be reached; the jobs that were deleted until
+    /// then stay deleted.
     pub async fn prune_jobs(&self, older_than: Duration) -> Result<u64> {
         let age = limits::millis(older_than);
         let mut all = 0;
         loop {
-            let page = sqlx::query_scalar!("select pipeline.prune_jobs_v1($1, $2)", age, PAGE)
-                .fetch_one(self.pool())
-                .await?
-                .unwrap_or(0);
+            let page = sqlx::query_scalar!(
+                "select pipeline.prune_jobs_v1($1, $2)",
+                age,
+                JOBS_PER_TRANSACTION
+            )
+            .fetch_one(self.pool())
+            .await?
+            .unwrap_or(0);
             all += u64::try_from(page).unwrap_or(0);
-            if page < i64::from(PAGE) {
+            if page < i64::from(JOBS_PER_TRANSACTION) {
                 break;
             }
         }

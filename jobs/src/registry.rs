@@ -1,4 +1,4 @@
-//! The job types a worker knows, and how each is performed.
+//! The job types that a worker knows, and the service that performs them.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use apalis_core::error::BoxDynError;
-use apalis_core::layers::Service;
+use apalis_core::layers::{Layer, Service};
 use apalis_core::task::Task;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
@@ -18,17 +18,17 @@ use crate::attempt::{Claimed, Envelope, Resolved};
 use crate::context::Data;
 use crate::enqueue::Overrides;
 use crate::error::NO_JSON;
-use crate::failure::{Carried, Then};
+use crate::failure::{Carried, Disposition};
 use crate::input::Input;
 use crate::redact::{self, Redacted};
 use crate::{Context, Error, JobError, JobOptions, OnError, Perform, Result, limits};
 
-/// What an attempt that succeeded returned, as JSON.
+/// The output of a successful attempt, as JSON.
 #[derive(Clone)]
 pub struct Output(pub(crate) Arc<RawValue>);
 
 impl fmt::Debug for Output {
-    /// Without the data: a log line is no place for it.
+    /// Omits the data, which must not appear in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = Redacted(self.0.get().len());
         f.debug_tuple("Output").field(&size).finish()
@@ -37,22 +37,23 @@ impl fmt::Debug for Output {
 
 type Handler = fn(Context) -> BoxFuture<'static, Result<Output, BoxDynError>>;
 
-/// One job type.
+/// A registered job type.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct Registered {
     pub(crate) options: JobOptions,
     version: i32,
     handler: Handler,
 }
 
-/// The job types a worker knows.
+/// The job types that a worker knows.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Registry(HashMap<&'static str, (Known, TypeId)>);
+pub(crate) struct Registry(HashMap<&'static str, (Registered, TypeId)>);
 
 impl Registry {
     pub(crate) fn add<J: Perform>(&mut self) -> Result<()> {
         limits::name("job type", J::NAME)?;
-        let known = Known {
+        J::OPTIONS.backoff.check(J::NAME)?;
+        let known = Registered {
             options: J::OPTIONS,
             version: i32::try_from(J::VERSION).unwrap_or(i32::MAX),
             handler: handle::<J>,
@@ -63,8 +64,8 @@ impl Registry {
         }
     }
 
-    pub(crate) fn get(&self, kind: &str) -> Option<&Known> {
-        self.0.get(kind).map(|(known, _)| known)
+    pub(crate) fn get(&self, job_type: &str) -> Option<&Registered> {
+        self.0.get(job_type).map(|(known, _)| known)
     }
 
     /// Returns what this worker knows of a claimed job's type: whether it can perform it, and the timeout and
@@ -75,7 +76,7 @@ impl Registry {
         let known = self.get(&job.job_type);
         let declared = known.map(|known| &known.options);
         Resolved {
-            // An older version would drop what it does not know of the data.
+            // An older version of the type would drop fields that it does not know.
             is_known: self.knows(&job.job_type, overrides.version.unwrap_or(1)),
             timeout: overrides
                 .timeout_ms
@@ -90,17 +91,19 @@ impl Registry {
     }
 
     /// Returns whether this worker can perform jobs of this type whose data has this version.
-    pub(crate) fn knows(&self, kind: &str, version: u32) -> bool {
-        let knows = |known: &Known| u32::try_from(known.version).unwrap_or(u32::MAX) >= version;
-        self.get(kind).is_some_and(knows)
+    pub(crate) fn knows(&self, job_type: &str, version: u32) -> bool {
+        let knows =
+            |known: &Registered| u32::try_from(known.version).unwrap_or(u32::MAX) >= version;
+        self.get(job_type).is_some_and(knows)
     }
 
-    /// The declared versions of [`names`](Self::names), in their order.
+    /// Returns the declared versions of [`names`](Self::names), in their order.
     pub(crate) fn versions(&self) -> Vec<i32> {
         let version = |name: &String| self.get(name).map_or(1, |known| known.version);
         self.names().iter().map(version).collect()
     }
 
+    /// Returns the names of the job types, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = self.0.keys().map(|name| (*name).to_owned()).collect();
         names.sort();
@@ -108,11 +111,34 @@ impl Registry {
     }
 }
 
-/// One job type, or a tuple of them: what [`Worker::register`](crate::Worker::register) takes.
+/// A list of job types for [`Worker::register`](crate::Worker::register): one job type, or a tuple of up to 16 lists.
+///
+/// A module can export its jobs as one list, and a worker registers several of them:
+///
+/// ```
+/// # use jobs::{Context, Job, JobError, Perform, Worker};
+/// # macro_rules! job { ($($name:ident)*) => { $(
+/// #     #[derive(serde::Serialize, serde::Deserialize, Job)]
+/// #     pub struct $name;
+/// #     impl Perform for $name {
+/// #         type Input = ();
+/// #         type Output = ();
+/// #         async fn perform(self, (): (), _: &Context) -> Result<(), JobError> { Ok(()) }
+/// #     }
+/// # )* } }
+/// # job!(Charge Refund Welcome);
+/// type BillingJobs = (Charge, Refund);
+/// type AllJobs = (BillingJobs, Welcome);
+///
+/// fn register(worker: Worker) -> Worker {
+///     worker.register::<AllJobs>()
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "a worker cannot perform `{Self}`",
     label = "neither a job nor a tuple of jobs",
-    note = "each of up to 16 types derives `Job` and implements `Perform`"
+    note = "each job type derives `Job` and implements `Perform`",
+    note = "a tuple has up to 16 elements; for more, nest tuples: `(BillingJobs, MailJobs)`"
 )]
 pub trait Jobs {
     #[doc(hidden)]
@@ -123,7 +149,7 @@ pub trait Jobs {
     fn contains(name: &str) -> bool;
 }
 
-/// The way into a worker's registry.
+/// The registry of a worker, to which [`Jobs`] adds its types.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Registering<'a>(pub(crate) &'a mut Registry);
@@ -171,28 +197,115 @@ tuples!(A B C D E F G H I J K L M N);
 tuples!(A B C D E F G H I J K L M N O);
 tuples!(A B C D E F G H I J K L M N O P);
 
-/// The innermost service of a worker: performs the job that an envelope holds.
+/// The service that performs the jobs of a worker, inside of the layers that were given to
+/// [`Worker::layer`](crate::Worker::layer).
 #[derive(Debug, Clone)]
-pub struct Performer {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) data: Arc<Data>,
+pub struct Performer(Inner);
+
+#[derive(Clone)]
+enum Inner {
+    Bare {
+        registry: Arc<Registry>,
+        data: Arc<Data>,
+    },
+    Layered(Box<dyn LayeredService>),
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bare { .. } => "Bare",
+            Self::Layered(_) => "Layered",
+        })
+    }
+}
+
+type Performing = BoxFuture<'static, Result<Output, BoxDynError>>;
+
+impl Performer {
+    pub(crate) fn new(registry: Arc<Registry>, data: Arc<Data>) -> Self {
+        Self(Inner::Bare { registry, data })
+    }
+
+    /// Wraps the service in a layer.
+    pub(crate) fn layered<L>(self, layer: &L) -> Self
+    where
+        L: Layer<Self, Service: PerformService>,
+    {
+        Self(Inner::Layered(Box::new(layer.layer(self))))
+    }
+}
+
+/// A service that performs jobs: what a layer makes of a [`Performer`].
+#[doc(hidden)]
+pub trait PerformService:
+    Service<Task<Envelope>, Response = Output, Error: Into<BoxDynError>, Future: Send + 'static>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<S> PerformService for S where
+    S: Service<Task<Envelope>, Response = Output, Error: Into<BoxDynError>, Future: Send + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// A [`PerformService`] without its type.
+trait LayeredService: Send + Sync {
+    fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), BoxDynError>>;
+    fn call(&mut self, task: Task<Envelope>) -> Performing;
+    fn boxed_clone(&self) -> Box<dyn LayeredService>;
+}
+
+impl<S: PerformService> LayeredService for S {
+    fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), BoxDynError>> {
+        Service::poll_ready(self, cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, task: Task<Envelope>) -> Performing {
+        let performing = Service::call(self, task);
+        Box::pin(async move { performing.await.map_err(Into::into) })
+    }
+
+    fn boxed_clone(&self) -> Box<dyn LayeredService> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn LayeredService> {
+    fn clone(&self) -> Self {
+        (**self).boxed_clone()
+    }
 }
 
 impl Service<Task<Envelope>> for Performer {
     type Response = Output;
     type Error = BoxDynError;
-    type Future = BoxFuture<'static, Result<Output, BoxDynError>>;
+    type Future = Performing;
 
-    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), BoxDynError>> {
-        Poll::Ready(Ok(()))
+    fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), BoxDynError>> {
+        match &mut self.0 {
+            Inner::Bare { .. } => Poll::Ready(Ok(())),
+            Inner::Layered(service) => (**service).poll_ready(cx),
+        }
     }
 
-    fn call(&mut self, task: Task<Envelope>) -> Self::Future {
+    fn call(&mut self, task: Task<Envelope>) -> Performing {
+        let (registry, data) = match &mut self.0 {
+            Inner::Bare { registry, data } => (registry, data),
+            Inner::Layered(service) => return (**service).call(task),
+        };
         let envelope = task.args;
-        match self.registry.get(envelope.job_type()) {
+        match registry.get(envelope.job_type()) {
             Some(known) => (known.handler)(Context {
                 envelope,
-                data: Arc::clone(&self.data),
+                data: Arc::clone(data),
             }),
             // The engine sends no type here that the registry does not know.
             None => {
@@ -206,14 +319,14 @@ impl Service<Task<Envelope>> for Performer {
     }
 }
 
-/// Performs one job of a type: decode, perform, decide about an error, encode.
+/// Performs one job of a type: decodes its data, performs it, and encodes its output or decides about its error.
 fn handle<J: Perform>(cx: Context) -> BoxFuture<'static, Result<Output, BoxDynError>> {
     Box::pin(async move {
         let carried = |error| BoxDynError::from(Carried(error));
         if let Some(options) = cx.envelope.options() {
             decode::<Overrides>(J::NAME, "options", options).map_err(carried)?;
         }
-        // The input first: where it is refused, the arguments were not loaded either.
+        // The input comes first: if it is refused, the arguments were not loaded either.
         let input: J::Input = input(J::NAME, cx.envelope.input()).map_err(carried)?;
         let job: J = decode(J::NAME, "arguments", cx.envelope.args()).map_err(carried)?;
         let outcome = perform(job, input, &cx).await;
@@ -239,65 +352,67 @@ async fn perform<J: Perform>(job: J, input: J::Input, cx: &Context) -> Result<J:
     job.perform(input, cx).await
 }
 
-/// Asks the job what its error means, unless the error says so itself.
+/// Asks the job what follows its error, unless the error decides itself.
 fn decide<J: Perform>(error: JobError, cx: &Context) -> JobError {
-    if error.then() != Then::Ask {
+    if error.disposition() != Disposition::Ask {
         return error;
     }
     let Ok(job) = decode::<J>(J::NAME, "arguments", cx.envelope.args()) else {
         return error;
     };
-    let then = match job.on_error(&error, cx.attempt()) {
-        OnError::Retry => Then::Retry,
-        OnError::After(wait) => Then::RetryAfter(wait),
-        OnError::Discard => Then::Discard,
+    let disposition = match job.on_error(&error, cx.attempt()) {
+        OnError::Retry => Disposition::Retry,
+        OnError::After(wait) => Disposition::RetryAfter(wait),
+        OnError::Discard => Disposition::Discard,
     };
-    error.with(then)
+    error.with(disposition)
 }
 
-/// Names the path of the field that does not decode. No further attempt would decode it either.
-fn decode<T: DeserializeOwned>(kind: &str, what: &str, json: &str) -> Result<T, JobError> {
+/// Decodes JSON. The error names the path of the field, and the job is not retried: the data stays the same.
+fn decode<T: DeserializeOwned>(job_type: &str, what: &str, json: &str) -> Result<T, JobError> {
     let mut source = serde_json::Deserializer::from_str(json);
-    serde_path_to_error::deserialize(&mut source).map_err(|error| undecodable(kind, what, &error))
+    serde_path_to_error::deserialize(&mut source)
+        .map_err(|error| undecodable(job_type, what, &error))
 }
 
 fn undecodable(
-    kind: &str,
+    job_type: &str,
     what: &str,
     error: &serde_path_to_error::Error<serde_json::Error>,
 ) -> JobError {
     let path = redact::path(error);
     let message = format!(
-        "the {what} of `{kind}` cannot be decoded at `{path}`: {}; let the type take what is \
+        "the {what} of `{job_type}` cannot be decoded at `{path}`: {}; let the type take what is \
          stored, then retry the job, or reopen its run",
         redact::reason(error.inner())
     );
-    JobError::new("Undecodable", message).with(Then::Fail)
+    JobError::new("Undecodable", message).with(Disposition::Fail)
 }
 
-/// A job without input takes none, whatever there is: a callback may ignore what it is told.
-fn input<T: DeserializeOwned + 'static>(kind: &str, input: &Input) -> Result<T, JobError> {
+/// Decodes the input of a job. A job with the input `()` ignores what it is given, as a callback may.
+fn input<T: DeserializeOwned + 'static>(job_type: &str, input: &Input) -> Result<T, JobError> {
     let what = "input";
     match input {
         Input::Refused(class, message) => {
-            Err(JobError::new(class.clone(), message).with(Then::Fail))
+            Err(JobError::new(class.clone(), message).with(Disposition::Fail))
         }
-        _ if TypeId::of::<T>() == TypeId::of::<()>() => decode(kind, what, "null"),
-        Input::None => decode(kind, what, "null"),
-        Input::Json(json) => decode(kind, what, json),
+        _ if TypeId::of::<T>() == TypeId::of::<()>() => decode(job_type, what, "null"),
+        Input::None => decode(job_type, what, "null"),
+        Input::Json(json) => decode(job_type, what, json),
         Input::Value(value) => value
             .decode()
-            .map_err(|error| undecodable(kind, what, &error)),
+            .map_err(|error| undecodable(job_type, what, &error)),
     }
 }
 
-fn encode<T: serde::Serialize>(kind: &'static str, output: &T) -> Result<Output, JobError> {
-    let refused = |error: &dyn fmt::Display| JobError::new("BadOutput", error).with(Then::Fail);
+fn encode<T: serde::Serialize>(job_type: &'static str, output: &T) -> Result<Output, JobError> {
+    let refused =
+        |error: &dyn fmt::Display| JobError::new("BadOutput", error).with(Disposition::Fail);
     let raw = crate::encode::to_raw_value(output).map_err(|error| {
         refused(&format!(
-            "the output of `{kind}` cannot be written as JSON: {error}; {NO_JSON}"
+            "the output of `{job_type}` cannot be written as JSON: {error}; {NO_JSON}"
         ))
     })?;
-    limits::data(kind, "output", raw.get()).map_err(|error| refused(&error))?;
+    limits::data(job_type, "output", raw.get()).map_err(|error| refused(&error))?;
     Ok(Output(raw.into()))
 }

@@ -1,9 +1,10 @@
-//! A process that runs jobs.
+//! The worker: performs the jobs of queues.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use apalis_core::layers::Layer;
 use apalis_core::worker::builder::WorkerBuilder;
 use sqlx::PgPool;
 
@@ -12,12 +13,13 @@ use crate::backend::JobsBackend;
 use crate::batch_hook::BatchHook;
 use crate::context::Data;
 use crate::engine::{ClaimHook, Config, EndHook, Engine, Hooks, MaintenanceTask, Phase, covers};
-use crate::registry::{Jobs, Performer, Registering, Registry};
+use crate::on_error::ErrorReporter;
+use crate::registry::{Jobs, PerformService, Performer, Registering, Registry};
 #[cfg(feature = "testing")]
 use crate::testing::{Fake, ManualEngine, Probe};
-use crate::{Error, Result, limits};
+use crate::{Error, FailedAttempt, Result, limits};
 
-/// A process that runs jobs; run as many as you like.
+/// Performs the jobs of the queues that it serves. Any number of workers can run, in one process or in many.
 ///
 /// ```no_run
 /// # use jobs::{Client, Job, Perform, Context, JobError, Worker, shutdown_signal};
@@ -39,43 +41,44 @@ use crate::{Error, Result, limits};
 /// # }
 /// ```
 ///
-/// It takes a few connections of its own beside those of the pool, so that no job can keep it from
-/// renewing leases and writing down ends.
+/// A worker opens a few connections besides those of the pool, so that jobs that use all connections of the pool cannot
+/// keep it from renewing leases and committing the ends of attempts.
 #[derive(Debug)]
 #[must_use = "a worker does nothing until it is run"]
 pub struct Worker {
     pool: PgPool,
     name: Option<String>,
     queues: Vec<(String, u32)>,
-    only: Vec<String>,
+    job_types: Vec<String>,
     registry: Registry,
     data: Data,
     keep_succeeded: bool,
     grace: Duration,
     poll: Duration,
-    unknown_after: Duration,
+    unknown_job_timeout: Duration,
     hooks: Hooks,
     limits: GroupLimits,
     claim_bytes: usize,
     held_warning: Duration,
-    /// The first mistake, told when it is built.
+    layers: Layers,
+    /// The first mistake of the setup, returned when the worker is built.
     mistake: Option<Error>,
 }
 
 impl Worker {
-    /// A worker on the pool's database. It serves no queue yet and knows no job type.
+    /// Creates a worker on the pool's database. It serves no queue and knows no job type yet.
     pub fn new(pool: PgPool) -> Self {
         Self {
             pool,
             name: None,
             queues: Vec::new(),
-            only: Vec::new(),
+            job_types: Vec::new(),
             registry: Registry::default(),
             data: Data::default(),
             keep_succeeded: false,
             grace: Duration::from_secs(25),
             poll: Duration::from_secs(1),
-            unknown_after: Duration::from_secs(600),
+            unknown_job_timeout: Duration::from_secs(600),
             hooks: Hooks {
                 end: vec![Arc::new(BatchHook)],
                 ..Hooks::default()
@@ -86,36 +89,39 @@ impl Worker {
             },
             claim_bytes: 16 << 20,
             held_warning: Duration::from_secs(10),
+            layers: Layers::default(),
             mistake: None,
         }
     }
 
-    /// Knows how to perform this job type, or each of a tuple of them.
+    /// Registers the job types that the worker can perform: one type, or a tuple of types, of which each may be a tuple
+    /// itself; see [`Jobs`].
     pub fn register<J: Jobs>(mut self) -> Self {
         let outcome = J::register(&mut Registering(&mut self.registry));
         self.note(outcome);
         self
     }
 
-    /// Serves a queue with this many slots: so many of its jobs run here at a time. `media.*` stands
-    /// for all queues whose names begin so, which share the slots. A queue belongs to the most
-    /// specific pattern: after `.queue("media.hd", 2)`, `media.*` no longer takes jobs of `media.hd`.
+    /// Serves a queue with this many slots: the worker performs at most so many of its jobs at a time. `media.*` stands
+    /// for all queues whose names begin with `media.`, which share the slots. A queue belongs to the most specific
+    /// pattern: after `.queue("media.hd", 2)`, `media.*` no longer takes jobs of `media.hd`.
     pub fn queue(mut self, pattern: impl Into<String>, slots: u32) -> Self {
         self.queues.push((pattern.into(), slots));
         self
     }
 
-    /// Takes only jobs of this type, or of types whose names begin so (`billing.*`). Said several
-    /// times, takes any of them.
-    pub fn only(mut self, pattern: impl Into<String>) -> Self {
+    /// Restricts the worker to jobs of this type, or of all types whose names begin with the same characters
+    /// (`billing.*`). Several calls allow the types of each of them. By default, the worker performs every type that it
+    /// knows.
+    pub fn job_types(mut self, pattern: impl Into<String>) -> Self {
         let pattern = pattern.into();
         let outcome = limits::pattern("job type", &pattern);
         self.note(outcome);
-        self.only.push(pattern);
+        self.job_types.push(pattern);
         self
     }
 
-    /// Gives jobs this value: [`Context::data`](crate::Context::data) returns it.
+    /// Gives a value to the jobs, which [`Context::data`](crate::Context::data) returns.
     pub fn data<T: Send + Sync + 'static>(self, value: T) -> Self {
         self.insert_data(Arc::new(value))
     }
@@ -139,14 +145,14 @@ impl Worker {
         self.register::<J>().data(fake)
     }
 
-    /// The names of the job types it knows.
+    /// Returns the names of the registered job types.
     #[doc(hidden)]
-    pub fn kinds(&self) -> Vec<String> {
+    pub fn registered_types(&self) -> Vec<String> {
         self.registry.names()
     }
 
-    /// The name it is listed under. By default the host's name and the process's number; two
-    /// workers of one name are two workers.
+    /// Sets the name under which the worker is listed. By default, it consists of the name of the host and the process
+    /// id. Workers may have equal names.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         let name = name.into();
         let outcome = limits::name("worker", &name);
@@ -155,29 +161,77 @@ impl Worker {
         self
     }
 
-    /// Keeps jobs that have succeeded; by default they are deleted with their end.
+    /// Sets whether jobs that have succeeded are kept. By default, they are deleted when they succeed.
     pub fn keep_succeeded(mut self, keep: bool) -> Self {
         self.keep_succeeded = keep;
         self
     }
 
-    /// How long running jobs have when the worker is to stop (25 s by default). Then they are handed
-    /// back, which costs them no attempt.
+    /// Sets how long a shutdown waits for running jobs (25 s by default). Then the jobs are handed back, which costs them
+    /// no attempt.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// How often to look for work that no notification told of (every second by default); from 10 ms to
-    /// 10 s, because signs of life are given with it.
+    /// Sets the interval at which the worker looks for jobs of which it got no notification (1 s by default). It must be
+    /// from 10 ms to 10 s, because the worker writes its heartbeat at the same interval.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.poll = poll;
         self
     }
 
-    /// After how long a job whose type no live worker knows has failed (10 minutes by default).
-    pub fn unknown_after(mut self, wait: Duration) -> Self {
-        self.unknown_after = wait;
+    /// Sets after how long a job fails whose type no live worker knows (10 minutes by default).
+    pub fn unknown_job_timeout(mut self, timeout: Duration) -> Self {
+        self.unknown_job_timeout = timeout;
+        self
+    }
+
+    /// Wraps each attempt in a tower layer. Of several layers, the one that was added first is the outermost, as in
+    /// tower's `ServiceBuilder`.
+    ///
+    /// The layer sees the claimed job as an [`Envelope`], and its result as an [`Output`](crate::Output) or an error. It
+    /// runs inside the job's tracing span and timeout. An error or a panic of the layer fails the attempt.
+    ///
+    /// ```no_run
+    /// # fn example(worker: jobs::Worker) -> jobs::Worker {
+    /// // At most ten jobs at a time, over all queues of this worker.
+    /// worker.layer(tower::limit::GlobalConcurrencyLimitLayer::new(10))
+    /// # }
+    /// ```
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<Performer, Service: PerformService> + Send + Sync + 'static,
+    {
+        let wrap = move |performer: Performer| performer.layered(&layer);
+        self.layers.0.push(Box::new(wrap));
+        self
+    }
+
+    /// Sets a handler that is called after each failed attempt, for example to send the error to an error tracker.
+    ///
+    /// The handler is called once the end of the attempt is committed, in a task of its own that calls it for one
+    /// attempt after the other. It cannot hold up the worker: if more than 1,000 failed attempts wait for it, further
+    /// ones are dropped, counted and logged. A call that panics, or takes longer than 30 seconds, is logged.
+    ///
+    /// ```no_run
+    /// # async fn send(_: String) {}
+    /// # fn example(worker: jobs::Worker) -> jobs::Worker {
+    /// worker.on_error(|failed| async move {
+    ///     if failed.is_final {
+    ///         send(format!("job {}: {}", failed.job, failed.error_message)).await;
+    ///     }
+    /// })
+    /// # }
+    /// ```
+    pub fn on_error<F>(
+        mut self,
+        handler: impl Fn(FailedAttempt) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.hooks.error_reporter = Some(Arc::new(ErrorReporter::new(handler)));
         self
     }
 
@@ -195,7 +249,7 @@ impl Worker {
         self
     }
 
-    /// Adds work that is done from time to time.
+    /// Adds a periodic task.
     #[doc(hidden)]
     pub fn maintenance(mut self, task: Arc<dyn MaintenanceTask>) -> Self {
         self.hooks.maintenance.push(task);
@@ -250,13 +304,13 @@ impl Worker {
         }
     }
 
-    /// Runs until the future ends; then stops claiming, gives running jobs their grace, hands the
-    /// rest back, and returns when all of that is written down.
+    /// Runs the worker until the future completes, then shuts it down: the worker claims no more jobs, waits for running
+    /// ones until the [grace period](Self::grace) is over, hands the rest back, and returns when all ends are committed.
     ///
     /// # Errors
     ///
-    /// What was wrong with how it was set up, before it runs; [`Error::NotMigrated`]. A database that
-    /// cannot be reached is no error: the worker waits for it.
+    /// A mistake in the setup of the worker, before it runs, such as [`Error::NothingRegistered`];
+    /// [`Error::NotMigrated`]. If the database cannot be reached, the worker waits for it.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         let (name, backend, performer) = self.into_working_backend()?;
         let engine = Arc::clone(&backend.engine);
@@ -282,6 +336,9 @@ impl Worker {
             ended = worker.run_until(stopped) => ended,
             () = engine.lifecycle.reached_owned(Phase::Stopped) => Ok(()),
         };
+        if let Some(reporter) = engine.error_reporter() {
+            reporter.flush().await;
+        }
         if let Some(failure) = engine.lifecycle.take_failure() {
             return Err(failure);
         }
@@ -291,17 +348,17 @@ impl Worker {
         })
     }
 
-    /// Runs for ever.
+    /// Runs the worker until the process ends.
     ///
     /// # Errors
     ///
-    /// See [`run_until`](Self::run_until).
+    /// Those of [`run_until`](Self::run_until).
     pub async fn run(self) -> Result<()> {
         self.run_until(std::future::pending()).await
     }
 
-    /// The worker as apalis has it: the builder, to which layers can be added, and the service to
-    /// build it with.
+    /// Returns the worker as an apalis builder, to which event listeners and layers can be added, and the service to build
+    /// it with.
     ///
     /// ```no_run
     /// # async fn example(worker: jobs::Worker) -> Result<(), Box<dyn std::error::Error>> {
@@ -319,12 +376,12 @@ impl Worker {
     ///
     /// For apalis's `Monitor`, whose factory may be called more than once, clone what
     /// [`into_backend`](Self::into_backend) returns: `monitor.register(move |_| ..backend.clone()..)`. All
-    /// clones are one worker: once it has stopped it stays stopped. Our backend has no error that would
-    /// make a monitor restart it; to run again after a stop, make a new [`Worker`].
+    /// clones are one worker: once it has stopped, it stays stopped. The backend has no error that would make a monitor
+    /// restart it; to run again after a stop, create a new [`Worker`].
     ///
     /// # Errors
     ///
-    /// What was wrong with how it was set up.
+    /// A mistake in the setup of the worker.
     pub fn into_parts(
         self,
     ) -> Result<(
@@ -338,19 +395,18 @@ impl Worker {
         ))
     }
 
-    /// The worker's name, its apalis backend and its service, for whoever builds apalis workers
-    /// themselves.
+    /// Returns the worker's name, its apalis backend and its service, from which an apalis worker can be built.
     ///
     /// # Errors
     ///
-    /// What was wrong with how it was set up.
+    /// A mistake in the setup of the worker.
     pub fn into_backend(self) -> Result<(String, JobsBackend, Performer)> {
         let (engine, performer) = self.into_engine()?;
         let name = engine.config.name.clone();
         Ok((name, JobsBackend::new(Arc::new(engine)), performer))
     }
 
-    /// Returns the backend of a worker that performs jobs. A backend that only shows them needs no job type.
+    /// Returns the backend of a worker that performs jobs. A backend that only lists jobs needs no job type.
     fn into_working_backend(self) -> Result<(String, JobsBackend, Performer)> {
         let has_no_type = self.mistake.is_none() && self.registry.names().is_empty();
         let (name, backend, performer) = self.into_backend()?;
@@ -364,7 +420,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// What was wrong with how it was set up, or when the database cannot be reached.
+    /// A mistake in the setup of the worker; [`Error::Database`] if the database cannot be reached.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub async fn manual(self) -> Result<ManualEngine> {
@@ -381,12 +437,12 @@ impl Worker {
             .name
             .unwrap_or_else(|| format!("{host}:{}", std::process::id()));
         let known = self.registry.names();
-        let matches_none = |pattern: &&String| !known.iter().any(|kind| covers(pattern, kind));
-        if let Some(pattern) = self.only.iter().find(matches_none) {
-            return Err(Error::OnlyMatchesNothing {
+        let matches_none = |pattern: &&String| !known.iter().any(|name| covers(pattern, name));
+        if let Some(pattern) = self.job_types.iter().find(matches_none) {
+            return Err(Error::NoMatchingJobType {
                 worker: name,
                 pattern: pattern.clone(),
-                known: known.join(", "),
+                known,
             });
         }
         if !(limits::MIN_POLL_INTERVAL..=limits::MAX_POLL_INTERVAL).contains(&self.poll) {
@@ -396,35 +452,46 @@ impl Worker {
             });
         }
         let registry = Arc::new(self.registry);
-        let taken = |kind: &String| {
-            self.only.is_empty() || self.only.iter().any(|pattern| covers(pattern, kind))
+        let is_performed = |name: &String| {
+            let covers_name = |pattern: &String| covers(pattern, name);
+            self.job_types.is_empty() || self.job_types.iter().any(covers_name)
         };
         let config = Config {
             pool: self.pool,
             name,
             host,
-            only: (!self.only.is_empty())
-                .then(|| self.only.iter().map(|pattern| like(pattern)).collect()),
+            only: (!self.job_types.is_empty())
+                .then(|| self.job_types.iter().map(|pattern| like(pattern)).collect()),
             keep_succeeded: self.keep_succeeded,
             grace: self.grace,
             poll: self.poll,
-            unknown_after: self.unknown_after,
+            unknown_job_timeout: self.unknown_job_timeout,
             held_warning: self.held_warning,
             claim_bytes: i64::try_from(self.claim_bytes).unwrap_or(i64::MAX),
-            job_types: registry.names().into_iter().filter(taken).collect(),
+            job_types: registry.names().into_iter().filter(is_performed).collect(),
             registry: Arc::clone(&registry),
             id: OnceLock::new(),
         };
         let engine = Engine::new(config, self.queues, self.hooks, self.limits)?;
-        let performer = Performer {
-            registry,
-            data: Arc::new(self.data),
-        };
+        let performer = Performer::new(registry, Arc::new(self.data));
+        // The first layer is the outermost, so that it is applied last.
+        let layers = self.layers.0.into_iter().rev();
+        let performer = layers.fold(performer, |performer, wrap| wrap(performer));
         Ok((engine, performer))
     }
 }
 
-/// A pattern of ours as one of SQL's LIKE.
+/// The layers of a worker, in the order in which they were added.
+#[derive(Default)]
+struct Layers(Vec<Box<dyn FnOnce(Performer) -> Performer + Send + Sync>>);
+
+impl std::fmt::Debug for Layers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Layers").field(&self.0.len()).finish()
+    }
+}
+
+/// Converts a pattern of names to a pattern of SQL's LIKE.
 fn like(pattern: &str) -> String {
     let escaped = pattern.replace('_', "\\_");
     match escaped.strip_suffix('*') {

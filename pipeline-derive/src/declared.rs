@@ -17,7 +17,7 @@ const KEYS: [(&str, &str); 9] = [
     ("version", "version = 2"),
     ("queue", r#"queue = "media""#),
     ("priority", "priority = 10"),
-    ("attempts", "attempts = 5"),
+    ("max_attempts", "max_attempts = 5"),
     ("backoff", r#"backoff = "exponential(1s..60s)""#),
     ("timeout", r#"timeout = "10m""#),
     ("lease", r#"lease = "30s""#),
@@ -31,7 +31,7 @@ pub(crate) struct Declared {
     pub(crate) version: Given<u32>,
     pub(crate) queue: Given<String>,
     pub(crate) priority: Given<i16>,
-    pub(crate) attempts: Given<u16>,
+    pub(crate) max_attempts: Given<u16>,
     pub(crate) backoff: Given<Backoff>,
     pub(crate) timeout: Given<Duration>,
     pub(crate) lease: Given<Duration>,
@@ -93,9 +93,9 @@ impl Declared {
             "priority" => self
                 .priority
                 .set(mistakes, number().and_then(read_priority)),
-            "attempts" => self
-                .attempts
-                .set(mistakes, number().and_then(read_attempts)),
+            "max_attempts" => self
+                .max_attempts
+                .set(mistakes, number().and_then(read_max_attempts)),
             "backoff" => self.backoff.set(mistakes, text().and_then(read_backoff)),
             "timeout" => self.timeout.set(mistakes, text().and_then(read_timeout)),
             "lease" => self.lease.set(mistakes, text().and_then(read_lease)),
@@ -141,12 +141,12 @@ fn read_priority(literal: LitInt) -> syn::Result<i16> {
     read_integer(&literal, "priority", i16::MIN..=i16::MAX)
 }
 
-fn read_attempts(literal: LitInt) -> syn::Result<u16> {
+fn read_max_attempts(literal: LitInt) -> syn::Result<u16> {
     if literal.base10_digits() == "0" {
-        let message = "a job is tried at least once: `attempts` is from 1 to 32767";
+        let message = "a job is tried at least once: `max_attempts` is from 1 to 32767";
         return Err(syn::Error::new(literal.span(), message));
     }
-    read_integer(&literal, "attempts", 1..=32767)
+    read_integer(&literal, "max_attempts", 1..=32767)
 }
 
 fn read_integer<T>(literal: &LitInt, key: &str, range: RangeInclusive<T>) -> syn::Result<T>
@@ -237,12 +237,12 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_told_the_keys_and_the_closest() {
-        let keys = "(the keys are `name`, `version`, `queue`, `priority`, `attempts`, `backoff`, \
+        let keys = "(the keys are `name`, `version`, `queue`, `priority`, `max_attempts`, `backoff`, \
                     `timeout`, `lease`, `crate`)";
         for (key, meant) in [
-            ("atempts", "; did you mean `attempts`?"),
-            ("attmepts", "; did you mean `attempts`?"),
-            ("attempt", "; did you mean `attempts`?"),
+            ("max_atempts", "; did you mean `max_attempts`?"),
+            ("max_attmepts", "; did you mean `max_attempts`?"),
+            ("max_attempt", "; did you mean `max_attempts`?"),
             ("queu", "; did you mean `queue`?"),
             ("Name", "; did you mean `name`?"),
             ("time_out", "; did you mean `timeout`?"),
@@ -257,17 +257,20 @@ mod tests {
     #[test]
     fn integers_have_their_ranges() {
         for (entry, message) in [
-            ("attempts = 1", ""),
-            ("attempts = 32_767", ""),
+            ("max_attempts = 1", ""),
+            ("max_attempts = 32_767", ""),
             (
-                "attempts = 0",
-                "a job is tried at least once: `attempts` is from 1 to 32767",
+                "max_attempts = 0",
+                "a job is tried at least once: `max_attempts` is from 1 to 32767",
             ),
             (
-                "attempts = 32768",
-                "`attempts` is from 1 to 32767, not 32768",
+                "max_attempts = 32768",
+                "`max_attempts` is from 1 to 32767, not 32768",
             ),
-            ("attempts = -1", "`attempts` is from 1 to 32767, not -1"),
+            (
+                "max_attempts = -1",
+                "`max_attempts` is from 1 to 32767, not -1",
+            ),
             ("priority = -32768", ""),
             (
                 "priority = 40000",
@@ -276,8 +279,8 @@ mod tests {
             ("version = 4294967295", ""),
             ("version = 0", "`version` is from 1 to 4294967295, not 0"),
             (
-                "attempts = \"5\"",
-                "`attempts` takes an integer, as in `attempts = 5`",
+                "max_attempts = \"5\"",
+                "`max_attempts` takes an integer, as in `max_attempts = 5`",
             ),
         ] {
             assert_eq!(mistake(entry), message, "{entry}");
@@ -335,7 +338,7 @@ mod tests {
     #[test]
     fn all_mistakes_are_found_at_once_in_their_order() {
         let found = mistakes(&[
-            parse_quote!(#[job(attempts = 0, queue = "media", colour = 1)]),
+            parse_quote!(#[job(max_attempts = 0, queue = "media", colour = 1)]),
             parse_quote!(#[job(queue = "other", timeout)]),
         ]);
         assert_eq!(found.len(), 4);

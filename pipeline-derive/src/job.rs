@@ -114,9 +114,9 @@ fn changed_options(declared: &Declared, jobs: &Path) -> TokenStream {
         let priority = Literal::i16_unsuffixed(*priority);
         quote!(.priority(#priority))
     });
-    let attempts = declared.attempts.value().map(|attempts| {
-        let attempts = Literal::u16_unsuffixed(*attempts);
-        quote!(.attempts(#attempts))
+    let max_attempts = declared.max_attempts.value().map(|max_attempts| {
+        let max_attempts = Literal::u16_unsuffixed(*max_attempts);
+        quote!(.max_attempts(#max_attempts))
     });
     let backoff = declared.backoff.value().map(|backoff| {
         let backoff = backoff.tokens(jobs);
@@ -130,7 +130,7 @@ fn changed_options(declared: &Declared, jobs: &Path) -> TokenStream {
         let lease = duration::tokens(*lease);
         quote!(.lease(#lease))
     });
-    quote!(#queue #priority #attempts #backoff #timeout #lease)
+    quote!(#queue #priority #max_attempts #backoff #timeout #lease)
 }
 
 #[cfg(test)]
@@ -198,7 +198,7 @@ mod tests {
                 version = 2,
                 queue = "media",
                 priority = -10,
-                attempts = 5,
+                max_attempts = 5,
                 backoff = "exponential(1s..60s, jitter 0.2)",
                 timeout = "10m",
                 lease = "1m30s"
@@ -214,7 +214,7 @@ mod tests {
                 const OPTIONS: ::jobs::JobOptions = ::jobs::JobOptions::DEFAULT
                     .queue("media")
                     .priority(#priority)
-                    .attempts(5)
+                    .max_attempts(5)
                     .backoff(
                         ::jobs::Backoff::exponential(
                             ::core::time::Duration::from_millis(1000),
@@ -234,7 +234,7 @@ mod tests {
         let input = parse_quote! {
             #[job(queue = "media", crate = "crate::vendored::jobs")]
             #[doc = "In between."]
-            #[job(attempts = 1)]
+            #[job(max_attempts = 1)]
             struct Transcode;
         };
         let not_asked = || Err(syn::Error::new(proc_macro2::Span::call_site(), "asked"));
@@ -243,7 +243,7 @@ mod tests {
             impl crate::vendored::jobs::Job for Transcode {
                 const NAME: &'static ::core::primitive::str = "transcode";
                 const OPTIONS: crate::vendored::jobs::JobOptions =
-                    crate::vendored::jobs::JobOptions::DEFAULT.queue("media").attempts(1);
+                    crate::vendored::jobs::JobOptions::DEFAULT.queue("media").max_attempts(1);
             }
         };
         assert_eq!(expand(&input, not_asked).to_string(), expected.to_string());
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_mistake_leaves_the_rest_of_the_implementation() {
         let code = expanded(parse_quote! {
-            #[job(attempts = 0, queue = "media")]
+            #[job(max_attempts = 0, queue = "media")]
             struct Transcode;
         });
         assert!(code.contains("DEFAULT . queue (\"media\") ;"), "{code}");

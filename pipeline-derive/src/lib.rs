@@ -27,7 +27,7 @@ use syn::{DeriveInput, parse_macro_input};
 ///     version = 2,
 ///     queue = "media",
 ///     priority = 10,
-///     attempts = 5,
+///     max_attempts = 5,
 ///     backoff = "exponential(1s..60s, jitter 0.2)",
 ///     timeout = "10m",
 ///     lease = "30s"
@@ -46,7 +46,7 @@ use syn::{DeriveInput, parse_macro_input};
 /// | `version` | an integer from 1 |
 /// | `queue` | a name, as above |
 /// | `priority` | an integer from -32768 to 32767 |
-/// | `attempts` | an integer from 1 to 32767 |
+/// | `max_attempts` | an integer from 1 to 32767 |
 /// | `backoff` | `"fixed(5s)"`, `"linear(1s..60s)"` or `"exponential(1s..60s)"`; each may end in a jitter from 0 to 1, as in `"fixed(5s, jitter 0.2)"` |
 /// | `timeout` | a duration above zero |
 /// | `lease` | a duration from `"1s"` to `"1d"` |

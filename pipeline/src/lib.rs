@@ -5,33 +5,51 @@
 extern crate self as pipeline;
 
 mod client;
+mod context;
 mod coordinator;
+mod db;
+#[doc(hidden)]
 pub mod declare;
 mod error;
+#[doc(hidden)]
 pub mod graph;
 // The doc tests of the package `examples` compile the blocks of the guides.
 #[cfg(all(doc, not(doctest)))]
 pub mod guides;
+mod ids;
+pub mod prelude;
 mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod worker;
 
-pub use chrono;
+// What the application sees of runs.
 pub use client::{
-    Attempt, BadCursor, Chain, Client, Cursor, Event, EventStatus, Health, History, IntoRun,
-    IntoStage, NewRun, NodeKind, Page, Reopen, Run, RunFilter, RunInfo, RunState, Stage, Start,
-    StepState, Wait, Why,
+    Attempt, Client, Event, EventLevel, EventStatus, IntoStage, NewRun, NodeKind, ReconcilerStats,
+    Reopen, Run, RunFilter, RunInfo, RunState, Start, StepReason, StepState, Wait,
 };
+#[doc(hidden)]
+pub use client::{IntoRun, Stage, Started, StartedRuns};
+pub use context::StepContext;
 pub use declare::{
     Branch, Continue, Define, Failure, Halt, Ignore, IgnoredStep, Named, OptionalStep, Pipeline,
     PipelineBuilder, RunEnded, Step,
 };
 pub use error::{Error, Result};
 pub use graph::{Graph, Invalid, Problem};
-pub use jobs::{self, UnknownWord};
+pub use ids::RunId;
 pub use pipeline_derive::{Branch, Pipeline};
-pub use schemars;
-pub use sqlx;
 pub use status::{RunStatus, StepStatus};
-pub use worker::{StepContext, Worker};
+pub use worker::Worker;
+
+// What the application sees of jobs.
+#[doc(inline)]
+pub use jobs::{
+    AttemptInfo, Backoff, BadCursor, Batch, BatchEnded, BatchId, BatchState, Context, Cursor,
+    Enqueue, Enqueued, FailedAttempt, Job, JobError, JobFilter, JobHandle, JobId, JobInfo,
+    JobOptions, JobStatus, JsonProblem, MissingData, NewBatch, NewJob, OnError, Outcome, Page,
+    Perform, UnknownVariant, WorkerInfo, WorkerQueue, shutdown_signal,
+};
+
+// The crates whose types are in public signatures.
+pub use {chrono, jobs, schemars, sqlx};

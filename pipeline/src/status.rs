@@ -1,6 +1,6 @@
 //! Where runs and steps stand.
 
-jobs::words! {
+jobs::text_enum! {
     /// Where a run stands.
     RunStatus, "status of a run";
     /// It waits for the runs before it in its chain.
@@ -28,7 +28,7 @@ impl RunStatus {
     }
 }
 
-jobs::words! {
+jobs::text_enum! {
     /// Where a step stands.
     StepStatus, "status of a step";
     /// It waits for what comes before it.

@@ -1,22 +1,26 @@
-//! A process that runs jobs and steps.
+//! The worker: runs jobs and steps, and advances runs.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::extension::{is_owned, limits};
-use jobs::{Envelope, Jobs, JobsBackend, Performer};
+use apalis_core::layers::Identity;
+use apalis_core::worker::builder::WorkerBuilder;
+use jobs::extension::{Layer, PerformService, limits};
+use jobs::{Envelope, FailedAttempt, Jobs, JobsBackend, Performer};
 use sqlx::PgPool;
 
 use crate::Result;
-use crate::coordinator::{Coordinator, EVERY, Errands, InputLimits, Reconciler};
+use crate::coordinator::{
+    Coordinator, InputLimits, RECONCILE_INTERVAL, ReconcilerTask, RequestTask,
+};
 
-/// A process that runs jobs and the steps of runs, and moves runs on; run as many as you like.
+/// Runs jobs and the steps of runs, and advances runs. Any number of processes may run workers on one database.
 ///
-/// It is a [`jobs::Worker`] that carries the coordinator.
+/// A worker is a [`jobs::Worker`] with the coordinator of runs.
 ///
 /// ```no_run
-/// # use pipeline::{Worker, jobs::{self, Job, Perform, Context, JobError, shutdown_signal}};
+/// # use pipeline::prelude::*;
 /// # use serde::{Deserialize, Serialize};
 /// # #[derive(Serialize, Deserialize, Job)]
 /// # struct Download { video: i64 }
@@ -41,7 +45,7 @@ pub struct Worker {
     input_limits: InputLimits,
 }
 
-macro_rules! same {
+macro_rules! forward {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*);)*) => {
         $($(#[$doc])*
         pub fn $name(self, $($arg: $type),*) -> Self {
@@ -51,11 +55,11 @@ macro_rules! same {
 }
 
 impl Worker {
-    /// A worker on the pool's database. It serves no queue yet and knows no job type.
+    /// Creates a worker on the pool's database that serves no queue and knows no job type yet.
     pub fn new(pool: PgPool) -> Self {
         Self {
-            jobs: jobs::Worker::new(pool).maintenance(Arc::new(Errands)),
-            reconcile_every: EVERY,
+            jobs: jobs::Worker::new(pool).maintenance(Arc::new(RequestTask)),
+            reconcile_every: RECONCILE_INTERVAL,
             input_limits: InputLimits::default(),
         }
     }
@@ -67,46 +71,62 @@ impl Worker {
         }
     }
 
-    /// Knows how to perform this job type, or each of a tuple of them.
+    /// Registers a job type, so that the worker performs its jobs; or a tuple of job types, also nested.
     pub fn register<J: Jobs>(self) -> Self {
         self.with(jobs::Worker::register::<J>)
     }
 
-    /// Gives jobs this value: [`Context::data`](jobs::Context::data) returns it.
+    /// Adds a value that jobs read with [`Context::data`](jobs::Context::data).
     pub fn data<T: Send + Sync + 'static>(self, value: T) -> Self {
         self.with(|jobs| jobs.data(value))
     }
 
-    same! {
-        /// Serves a queue with this many slots: so many of its jobs run here at a time. `media.*`
-        /// stands for all queues whose names begin so, which share the slots. A queue belongs to the
-        /// most specific pattern: after `.queue("media.hd", 2)`, `media.*` no longer takes its jobs.
+    /// Wraps each attempt in a tower layer: see [`jobs::Worker::layer`].
+    pub fn layer<L>(self, layer: L) -> Self
+    where
+        L: Layer<Performer, Service: PerformService> + Send + Sync + 'static,
+    {
+        self.with(|jobs| jobs.layer(layer))
+    }
+
+    /// Sets a handler that is called after each failed attempt: see [`jobs::Worker::on_error`].
+    pub fn on_error<F>(self, handler: impl Fn(FailedAttempt) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.with(|jobs| jobs.on_error(handler))
+    }
+
+    forward! {
+        /// Serves a queue with this many slots: the number of its jobs that run in this worker at a time. `media.*`
+        /// serves all queues whose names begin with `media.`, which share the slots. A queue belongs to the most
+        /// specific pattern: after `.queue("media.hd", 2)`, `media.*` no longer takes jobs of `media.hd`.
         queue(pattern: impl Into<String>, slots: u32);
-        /// Takes only jobs of this type, or of types whose names begin so (`billing.*`). Said several
-        /// times, takes any of them.
-        only(pattern: impl Into<String>);
-        /// The name it is listed under. By default the host's name and the process's number.
+        /// Restricts the worker to jobs of this type, or of all types whose names begin with the same characters
+        /// (`billing.*`). Several calls allow the types of each of them.
+        job_types(pattern: impl Into<String>);
+        /// Sets the name under which the worker is listed; by default the host name and the process id.
         name(name: impl Into<String>);
-        /// Keeps jobs that have succeeded; by default they are deleted with their end. What steps
-        /// returned is kept with their runs in any case.
+        /// Keeps the rows of succeeded jobs, which are deleted by default. The outputs of steps are kept with their
+        /// runs in any case.
         keep_succeeded(keep: bool);
-        /// How long running jobs have when the worker is to stop (25 s by default). Then they are
-        /// handed back, which costs them no attempt.
+        /// Sets the grace period of running jobs when the worker stops (25 s by default). After it they are handed
+        /// back to the queue, which costs them no attempt.
         grace(grace: Duration);
-        /// How often to look for work that no notification told of (every second by default); from 10 ms
-        /// to 10 s, because signs of life are given with it.
+        /// Sets how often the worker polls for work that no notification announced (1 s by default). From 10 ms to
+        /// 10 s: each poll is also the worker's heartbeat.
         poll(poll: Duration);
-        /// After how long a job whose type no live worker knows has failed (10 minutes by default).
-        unknown_after(wait: Duration);
-        /// The most ends in one transaction (5,000 by default).
+        /// Sets after how long a job fails whose type no live worker knows (10 minutes by default).
+        unknown_job_timeout(timeout: Duration);
+        /// Sets the maximum number of ends in one transaction (5,000 by default).
         #[cfg(feature = "testing")]
         #[doc(hidden)]
         group(ends: usize);
-        /// The most bytes of large args that one claim takes for a queue (16 MiB by default).
+        /// Sets the maximum size of large args that one claim takes for a queue, in bytes (16 MiB by default).
         #[cfg(feature = "testing")]
         #[doc(hidden)]
         claim_bytes(bytes: usize);
-        /// How long another session may hold a row that ends wait for before the worker warns (10 s by
+        /// Sets how long another session may hold a row that ends wait for before the worker warns (10 s by
         /// default).
         #[cfg(feature = "testing")]
         #[doc(hidden)]
@@ -117,15 +137,15 @@ impl Worker {
         probe(probe: Arc<dyn jobs::testing::Probe>);
     }
 
-    /// How often to look for steps that somebody's hands have stopped (every 10 seconds by default):
-    /// see [`Health`](crate::Health). Of all workers, one looks at a time.
+    /// Sets the interval of the reconciler (10 s by default), which repairs runs whose rows were changed from outside:
+    /// see [`ReconcilerStats`](crate::ReconcilerStats). Only one worker of a database reconciles at a time.
     pub fn reconcile_every(mut self, every: Duration) -> Self {
         self.reconcile_every = every;
         self
     }
 
-    /// How many bytes a step may be given, and how many the large ones of one claim may come to
-    /// (16 MiB each by default).
+    /// Sets the maximum size of the input of a step, and of the large inputs that one claim loads, in bytes (16 MiB
+    /// each by default).
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn input_limits(mut self, step: usize, together: usize) -> Self {
@@ -137,19 +157,18 @@ impl Worker {
         self
     }
 
-    /// Runs until the future ends; then stops claiming, gives running jobs their grace, hands the
-    /// rest back, and returns when all of that is written down.
+    /// Runs the worker until the future completes. Then the worker stops claiming, waits for running jobs up to their
+    /// [grace period](Self::grace), hands the other jobs back, and returns when all ends are committed.
     ///
     /// # Errors
     ///
-    /// What was wrong with how it was set up, before it runs;
-    /// [`Error::NotMigrated`](crate::Error::NotMigrated). A database that cannot be reached is no error:
-    /// the worker waits for it.
+    /// The first mistake in the worker's settings, before it runs;
+    /// [`Error::NotMigrated`](crate::Error::NotMigrated). If the database cannot be reached, the worker waits for it.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         Ok(self.into_jobs().run_until(stop).await?)
     }
 
-    /// Runs for ever.
+    /// Runs the worker until its process ends.
     ///
     /// # Errors
     ///
@@ -158,21 +177,30 @@ impl Worker {
         Ok(self.into_jobs().run().await?)
     }
 
-    /// The worker's name, its apalis backend and its service: see
-    /// [`jobs::Worker::into_backend`].
+    /// Returns the apalis builder of the worker, to which layers can be added, and the service to build it with: see
+    /// [`jobs::Worker::into_parts`].
     ///
     /// # Errors
     ///
-    /// What was wrong with how it was set up.
+    /// The first mistake in the worker's settings.
+    pub fn into_parts(self) -> Result<(WorkerBuilder<Envelope, JobsBackend, Identity>, Performer)> {
+        Ok(self.into_jobs().into_parts()?)
+    }
+
+    /// Returns the worker's name, its apalis backend and its service: see [`jobs::Worker::into_backend`].
+    ///
+    /// # Errors
+    ///
+    /// The first mistake in the worker's settings.
     pub fn into_backend(self) -> Result<(String, JobsBackend, Performer)> {
         Ok(self.into_jobs().into_backend()?)
     }
 
-    /// The same worker as the layer of jobs has it: see [`jobs::Worker::into_parts`].
+    /// Returns the worker as a worker of the `jobs` crate, with the coordinator.
     pub fn into_jobs(self) -> jobs::Worker {
         let every = self
             .reconcile_every
-            .clamp(Duration::from_millis(1), limits::LONGEST);
+            .clamp(Duration::from_millis(1), limits::MAX_DURATION);
         let coordinator = Arc::new(Coordinator {
             limits: self.input_limits,
             tell: crate::client::local_waiters::ended,
@@ -180,53 +208,6 @@ impl Worker {
         self.jobs
             .end_hook(coordinator.clone())
             .claim_hook(coordinator)
-            .maintenance(Arc::new(Reconciler { every }))
+            .maintenance(Arc::new(ReconcilerTask { every }))
     }
-}
-
-/// Adds to a job's [`Context`](jobs::Context) what a step knows of its run, and how a step ends its run.
-pub trait StepContext {
-    /// Returns the run that this job is a step of; `None` for a job that is not a step.
-    fn run(&self) -> Option<i64>;
-
-    /// Returns the key of the step; `None` for a job that is not a step.
-    fn step(&self) -> Option<&str>;
-
-    /// Returns the round of the run: 1, and one more for each time that the run was reopened.
-    fn round(&self) -> Option<u32>;
-
-    /// Ends the run early once this attempt has succeeded: steps that have not started are skipped, and the run
-    /// succeeds if no step failed.
-    ///
-    /// The request belongs to the attempt: if the attempt fails, the request is dropped. In a job that is not a step,
-    /// the call has no effect.
-    fn end_run(&self);
-}
-
-macro_rules! step_context {
-    ($($type:ty)*) => {
-        $(impl StepContext for $type {
-            fn run(&self) -> Option<i64> {
-                step(self.id())
-            }
-
-            fn step(&self) -> Option<&str> {
-                self.owner().map(|owner| owner.label.as_str())
-            }
-
-            fn round(&self) -> Option<u32> {
-                self.owner().map(|owner| owner.generation)
-            }
-
-            fn end_run(&self) {
-                self.end_owner();
-            }
-        })*
-    };
-}
-
-step_context!(jobs::Context Envelope);
-
-fn step(job: i64) -> Option<i64> {
-    is_owned(job).then(|| crate::coordinator::run_of(job))
 }

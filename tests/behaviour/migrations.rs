@@ -213,8 +213,8 @@ async fn who_forgot_to_migrate_is_told_so_whatever_they_asked() {
         let errors = [
             jobs.enqueue(job()).await.unwrap_err(),
             jobs.batch().jobs([job()]).await.unwrap_err(),
-            jobs.job(1).await.unwrap_err(),
-            jobs.retry(1).await.unwrap_err(),
+            jobs.job(1.into()).info().await.unwrap_err(),
+            jobs.job(1.into()).retry().await.unwrap_err(),
             jobs.pause("default").await.unwrap_err(),
             jobs.workers().await.unwrap_err(),
         ];
@@ -233,11 +233,11 @@ async fn who_forgot_to_migrate_is_told_so_whatever_they_asked() {
         }
         let runs = pipeline::Client::new(db.pool().clone());
         let pipeline = Pipeline::configure("p", |p| p.step("a", act("a")));
-        let run = runs.run(1);
+        let run = runs.run(1.into());
         let errors = [
             runs.start(pipeline.unwrap()).await.unwrap_err(),
             runs.runs(&RunFilter::new()).await.unwrap_err(),
-            runs.health().await.unwrap_err(),
+            runs.reconciler_stats().await.unwrap_err(),
             runs.enqueue(job()).await.unwrap_err().into(),
             run.state().await.unwrap_err(),
             run.cancel().await.unwrap_err(),

@@ -63,7 +63,7 @@ async fn no_debug_shows_the_data_of_a_job() {
         );
         hides(&format!("{:?}", client.batch().on_finish(whisper())));
         let job = client.enqueue(new).await.unwrap().id;
-        let info = client.job(job).await.unwrap().unwrap();
+        let info = client.job(job).info().await.unwrap().unwrap();
         assert!(info.args.to_string().contains(SECRET));
         hides(&format!("{info:?}"));
 
@@ -110,7 +110,10 @@ async fn no_debug_shows_the_data_of_a_run() {
         hides(&format!("{:?}", pipeline()));
         hides(&format!("{:?}", NewRun::new(pipeline())));
         hides(&format!("{:?}", harness.client().start(pipeline())));
-        hides(&format!("{:?}", harness.client().start_all(pipeline())));
+        hides(&format!(
+            "{:?}",
+            harness.client().start((pipeline(), pipeline()))
+        ));
         let run = harness.client().start(pipeline()).await.unwrap();
         harness.run_until_idle().await.unwrap();
         assert_eq!(run.output().await.unwrap(), SECRET);
@@ -234,7 +237,7 @@ async fn what_does_not_decode_is_told_by_its_place_and_its_type_and_never_quoted
             ),
             "{said}"
         );
-        for attempt in it.client.attempts(job.id).await.unwrap() {
+        for attempt in it.client.job(job.id).attempts().await.unwrap() {
             hides(&format!("{attempt:?}"));
         }
 

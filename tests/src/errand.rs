@@ -13,7 +13,7 @@ const TABLES: &str = "
 
 /// A job that records that it began, and runs until the test lets it go.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)", lease = "2s")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)", lease = "2s")]
 pub struct Errand {
     /// The name by which the test refers to the errand.
     pub name: String,

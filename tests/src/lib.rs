@@ -22,6 +22,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod chain;
 mod database;
 mod errand;
 pub mod model;
@@ -29,6 +30,7 @@ mod shared;
 pub mod steps;
 mod waiting;
 
+pub use chain::chain_of;
 pub use database::{Database, Failure, Keep, try_with_database, with_database};
 pub use errand::{Began, Errand};
 pub use shared::{server, template};

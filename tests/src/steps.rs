@@ -38,7 +38,7 @@ macro_rules! steps {
     ($($doc:literal $name:ident: $in:ty => $out:ty, $does:expr;)*) => {
         $(#[doc = $doc]
         #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-        #[job(attempts = 3, backoff = "fixed(1ms)")]
+        #[job(max_attempts = 3, backoff = "fixed(1ms)")]
         pub struct $name(
             /// The number of the step.
             pub i64,

@@ -70,7 +70,7 @@ pub(super) async fn run(pool: &PgPool, runs: u64) -> Result<Measured> {
     while left > 0 {
         let chunk = left.min(CHUNK);
         let pipelines = (0..chunk).map(|_| chain()).collect::<Result<Vec<_>, _>>()?;
-        client.start_many(pipelines).await?;
+        client.start(pipelines).await?;
         left -= chunk;
     }
     let items = (runs as u64) * u64::from(STEPS);

@@ -44,7 +44,7 @@ impl Naps {
     pub(super) async fn enqueue(&mut self, count: u64, nap: Nap) -> Result<Vec<i64>> {
         let jobs = (0..count).map(|_| self.new_job(nap));
         let enqueued = self.client.enqueue_many(jobs).await?;
-        let ids: Vec<i64> = enqueued.iter().map(|job| job.id).collect();
+        let ids: Vec<i64> = enqueued.iter().map(|job| job.id.get()).collect();
         self.enqueued.extend(&ids);
         Ok(ids)
     }
@@ -61,10 +61,10 @@ impl Naps {
         let jobs = (0..count).map(|_| self.new_job(nap));
         let added = batch.add(jobs).await?;
         batch.seal().await?;
-        let ids: Vec<i64> = added.iter().map(|job| job.id).collect();
+        let ids: Vec<i64> = added.iter().map(|job| job.id.get()).collect();
         self.enqueued.extend(&ids);
-        self.batches.insert(batch.id(), count.cast_signed());
-        Ok((batch.id(), ids))
+        self.batches.insert(batch.id().get(), count.cast_signed());
+        Ok((batch.id().get(), ids))
     }
 
     /// Takes over the jobs that another one has enqueued.

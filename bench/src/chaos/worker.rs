@@ -18,7 +18,7 @@ pub(super) const NAP: Nap = Nap(20);
 
 /// Takes as many milliseconds as it says. It has attempts enough: none is to fail for good.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, Job)]
-#[job(name = "chaos.nap", lease = "2s", attempts = 1000)]
+#[job(name = "chaos.nap", lease = "2s", max_attempts = 1000)]
 pub(super) struct Nap(pub(super) u64);
 
 impl Perform for Nap {
@@ -39,7 +39,7 @@ impl Perform for Nap {
 #[job(
     name = "chaos.batch_ended",
     lease = "2s",
-    attempts = 1000,
+    max_attempts = 1000,
     backoff = "fixed(1ms)"
 )]
 pub(super) struct AfterBatch;

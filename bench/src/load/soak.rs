@@ -89,7 +89,7 @@ pub(super) async fn in_child(
 async fn prune(client: Client) -> pipeline::Result<()> {
     loop {
         tokio::time::sleep(AGE).await;
-        client.prune(AGE).await?;
+        client.prune_runs(AGE).await?;
     }
 }
 

@@ -74,6 +74,11 @@ impl Control {
         }
     }
 
+    /// Returns whether this task performs the job.
+    pub(super) fn runs_in(&self, task: tokio::task::Id) -> bool {
+        self.abort.get().is_some_and(|handle| handle.id() == task)
+    }
+
     pub(super) fn reason(&self) -> StopReason {
         match self.reason.load(Ordering::Acquire) {
             1 => StopReason::Shutdown,

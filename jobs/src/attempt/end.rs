@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::Claimed;
-use crate::failure::Then;
+use crate::failure::Disposition;
 use crate::redact::Redacted;
 use crate::{Backoff, JobError, limits};
 
@@ -215,13 +215,13 @@ pub(crate) fn resolve_error(error: &JobError, retry: RetryContext) -> (EndKind, 
             (EndKind::Fail, Duration::ZERO)
         }
     };
-    match error.then() {
-        Then::Discard => (EndKind::Discard, Duration::ZERO),
-        Then::Fail => (EndKind::Fail, Duration::ZERO),
-        Then::Snooze(wait) => (EndKind::Snooze, wait),
-        Then::Stopped if retry.asked_to_stop => (EndKind::HandBack, Duration::ZERO),
-        Then::RetryAfter(wait) => retry_after(wait),
-        Then::Ask | Then::Retry | Then::Stopped => {
+    match error.disposition() {
+        Disposition::Discard => (EndKind::Discard, Duration::ZERO),
+        Disposition::Fail => (EndKind::Fail, Duration::ZERO),
+        Disposition::Snooze(wait) => (EndKind::Snooze, wait),
+        Disposition::Stopped if retry.asked_to_stop => (EndKind::HandBack, Duration::ZERO),
+        Disposition::RetryAfter(wait) => retry_after(wait),
+        Disposition::Ask | Disposition::Retry | Disposition::Stopped => {
             retry_after(retry.backoff.wait(retry.attempt, retry.jitter_sample))
         }
     }

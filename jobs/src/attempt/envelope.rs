@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{AttemptEnd, Claimed, Control, EndKind, Ledger, Owner, RetryContext, StopReason};
-use crate::Backoff;
 use crate::input::Input;
+use crate::{Backoff, BatchId, JobId};
 
 /// A claimed job on its way through the worker: the arguments of an apalis task.
 ///
@@ -121,8 +121,8 @@ impl Envelope {
     }
 
     /// Returns the job's id.
-    pub fn id(&self) -> i64 {
-        self.0.job.id
+    pub fn id(&self) -> JobId {
+        self.0.job.id.into()
     }
 
     /// Returns the attempt's token.
@@ -151,9 +151,9 @@ impl Envelope {
     }
 
     /// Returns the batch that the job belongs to. A job that an extension owns is alone in a batch with the job's id.
-    pub fn batch(&self) -> Option<i64> {
+    pub fn batch(&self) -> Option<BatchId> {
         let own = self.0.job.is_owned().then_some(self.0.job.id);
-        self.0.job.batch.or(own)
+        self.0.job.batch.or(own).map(BatchId::from)
     }
 
     /// Returns the owner of the job, if an extension owns it.

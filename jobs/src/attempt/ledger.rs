@@ -621,6 +621,21 @@ impl Ledger {
         jobs
     }
 
+    /// Returns the job that this task performs, the name of its type, and its queue.
+    pub(crate) fn performed_by(&self, task: tokio::task::Id) -> Option<(i64, String, String)> {
+        let state = self.state.lock();
+        state
+            .attempts
+            .values()
+            .find_map(|entry| match &entry.stage {
+                Stage::Running(control, end) if control.runs_in(task) => {
+                    let (label, queue) = (end.label.as_ref()?, end.queue.as_ref()?);
+                    Some((entry.job, label.job_type.clone(), queue.as_ref().to_owned()))
+                }
+                _ => None,
+            })
+    }
+
     /// Returns the jobs, with their labels, whose current poll has taken longer than `limit`.
     pub(crate) fn blocked(&self, limit: Duration) -> Vec<(i64, Duration, Arc<JobLabel>)> {
         let state = self.state.lock();

@@ -88,7 +88,7 @@ impl JobsBackend {
         };
         let mut tasks = Vec::with_capacity(ids.len());
         for id in ids {
-            if let Some(Some(job)) = answered(self.client().job(id).await) {
+            if let Some(Some(job)) = answered(self.client().job(id.into()).info().await) {
                 tasks.push(task_of(job));
             }
         }
@@ -135,19 +135,17 @@ fn answered<T, E: std::fmt::Display>(result: Result<T, E>) -> Option<T> {
 }
 
 fn serves(worker: &WorkerInfo, queue: &str) -> bool {
-    let mut patterns = worker.queues.as_array().into_iter().flatten();
-    patterns.any(|slots| {
-        slots["queue"]
-            .as_str()
-            .is_some_and(|pattern| covers(pattern, queue))
-    })
+    worker
+        .queues
+        .iter()
+        .any(|served| covers(&served.queue, queue))
 }
 
 fn running_worker(worker: WorkerInfo) -> RunningWorker {
     let seconds = |at: chrono::DateTime<chrono::Utc>| u64::try_from(at.timestamp()).unwrap_or(0);
     RunningWorker {
         id: worker.name,
-        queue: worker.queues.to_string(),
+        queue: serde_json::to_string(&worker.queues).unwrap_or_default(),
         backend: "pipeline".to_owned(),
         started_at: seconds(worker.started_at),
         last_heartbeat: seconds(worker.seen_at),
@@ -174,32 +172,35 @@ fn task_of(job: JobInfo) -> Task<Envelope> {
         JobStatus::Failed => Status::Failed,
         JobStatus::Discarded => Status::Killed,
     };
-    let count = |number: i16| usize::try_from(number).unwrap_or(0);
-    let (id, attempt, attempts) = (job.id, count(job.attempt), count(job.max_attempts));
+    let (id, attempt, attempts) = (
+        job.id,
+        usize::from(job.attempt),
+        usize::from(job.max_attempts),
+    );
     let run_at = u64::try_from(job.run_at.timestamp()).unwrap_or(0);
     let done_at = job
         .ended_at
         .and_then(|at| u64::try_from(at.timestamp()).ok());
     let queue = job.queue.as_str().into();
     TaskBuilder::new(Envelope::listed(Claimed {
-        id,
+        id: id.get(),
         reserved: None,
         token: 0,
         queue: job.queue,
         job_type: job.job_type,
-        attempt: job.attempt,
-        max_attempts: job.max_attempts,
+        attempt: job.attempt.cast_signed(),
+        max_attempts: job.max_attempts.cast_signed(),
         priority: job.priority,
         run_at: job.run_at,
         waited_ms: 0,
         lease_ms: 0,
-        batch: job.batch,
+        batch: job.batch.map(crate::BatchId::get),
         args: job.args.to_string(),
         input: crate::input::Input::None,
         options: None,
         owner: None,
     }))
-    .task_id(TaskId::from_int(id.cast_unsigned()))
+    .task_id(TaskId::from_int(id.get().cast_unsigned()))
     .attempt(attempt)
     .max_attempts(attempts)
     .status(status)
@@ -227,7 +228,7 @@ impl FetchById for JobsBackend {
         let Some(id) = id.as_int() else {
             return Ok(None);
         };
-        let job = self.client().job(id.cast_signed()).await;
+        let job = self.client().job(id.cast_signed().into()).info().await;
         Ok(answered(job).flatten().map(task_of))
     }
 }

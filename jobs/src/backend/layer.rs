@@ -105,7 +105,7 @@ where
         }
         if let Some(error) = &self.broken {
             tracing::error!(
-                job.id = envelope.id(),
+                job.id = envelope.id().get(),
                 error,
                 "tower layer failed; the worker snoozes its jobs"
             );
@@ -123,7 +123,7 @@ where
         let span = span(&self.hooks, &envelope);
         let control = Arc::clone(envelope.control());
         let job = Polled {
-            job: Box::pin(run(job, attempt, envelope)),
+            job: Box::pin(run(job, attempt, envelope, Arc::clone(&self.hooks))),
             control: Arc::clone(&control),
         };
         let handle = tokio::spawn(job.instrument(span));
@@ -137,7 +137,7 @@ fn span(hooks: &Hooks, envelope: &Envelope) -> Span {
     let span = || {
         tracing::info_span!(
             "job",
-            job.id = envelope.id(),
+            job.id = envelope.id().get(),
             job.type = envelope.job_type(),
             queue = envelope.queue(),
             attempt = envelope.attempt(),
@@ -159,11 +159,17 @@ fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
 
 /// Performs the job and ends its attempt. If this future is dropped, the job is dropped first, and then the attempt,
 /// which reports its end.
-async fn run<F, E>(job: F, attempt: Attempt, envelope: Envelope) -> Result<(), BoxDynError>
+async fn run<F, E>(
+    job: F,
+    attempt: Attempt,
+    envelope: Envelope,
+    hooks: Arc<Hooks>,
+) -> Result<(), BoxDynError>
 where
     F: Future<Output = Result<Output, E>>,
     E: Into<BoxDynError>,
 {
+    hooks.before_attempt(&envelope).await;
     let guarded = AssertUnwindSafe(job).catch_unwind();
     let outcome = match envelope.timeout() {
         None => Ok(guarded.await),

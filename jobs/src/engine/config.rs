@@ -19,7 +19,7 @@ pub(crate) struct Config {
     pub(crate) keep_succeeded: bool,
     pub(crate) grace: Duration,
     pub(crate) poll: Duration,
-    pub(crate) unknown_after: Duration,
+    pub(crate) unknown_job_timeout: Duration,
     /// The time for which another session may hold a row until the worker warns.
     pub(crate) held_warning: Duration,
     /// The maximum bytes of large arguments in one claim for a queue pattern. A single job may be larger.

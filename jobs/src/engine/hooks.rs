@@ -223,6 +223,8 @@ pub(crate) struct Hooks {
     pub(crate) end: Vec<Arc<dyn EndHook>>,
     pub(crate) claim: Vec<Arc<dyn ClaimHook>>,
     pub(crate) maintenance: Vec<Arc<dyn MaintenanceTask>>,
+    /// The application's handler of failed attempts.
+    pub(crate) error_reporter: Option<Arc<crate::on_error::ErrorReporter>>,
     #[cfg(feature = "testing")]
     pub(crate) probe: Option<Arc<dyn super::probe::Probe>>,
 }
@@ -273,6 +275,14 @@ impl Hooks {
             probe.at(moment, count).await;
         }
     }
+
+    /// Shows an attempt to the test that observes the engine, and waits for the test.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn before_attempt(&self, attempt: &crate::Envelope) {
+        if let Some(probe) = &self.probe {
+            probe.before_attempt(attempt).await;
+        }
+    }
 }
 
 /// Without the feature `testing`, nothing observes the engine.
@@ -283,6 +293,8 @@ impl Hooks {
     }
 
     pub(crate) async fn probe(&self, _: Moment, _: usize) {}
+
+    pub(crate) async fn before_attempt(&self, _: &crate::Envelope) {}
 }
 
 /// Triggers maintenance tasks before their interval is over, by notification channel.

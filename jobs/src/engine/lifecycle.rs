@@ -164,12 +164,20 @@ mod tests {
         assert!(life.is_closed_to_work());
     }
 
+    fn failure(task: &'static str) -> Error {
+        let worker = "w".to_owned();
+        Error::EngineTaskFailed { worker, task }
+    }
+
     #[test]
     fn the_first_failure_counts() {
         let life = Lifecycle::new();
-        assert!(life.fail(Error::Worker("first")));
-        assert!(!life.fail(Error::Worker("second")));
-        let failure = life.take_failure().map(|error| error.to_string());
-        assert_eq!(failure.as_deref(), Some("first"));
+        assert!(life.fail(failure("first")));
+        assert!(!life.fail(failure("second")));
+        let kept = life.take_failure();
+        assert!(matches!(
+            kept,
+            Some(Error::EngineTaskFailed { task: "first", .. })
+        ));
     }
 }

@@ -73,6 +73,11 @@ impl Local {
     }
 }
 
+/// Returns the workers of this process that have been started.
+pub(super) fn workers() -> Vec<Arc<Committer>> {
+    WORKERS.lock().iter().filter_map(Weak::upgrade).collect()
+}
+
 /// Lets the clients of this process find a worker.
 pub(super) fn register(committer: &Arc<Committer>) {
     let mut workers = WORKERS.lock();
@@ -95,7 +100,7 @@ pub struct HandOver {
 impl HandOver {
     /// Returns an empty hand-over to each worker of this process that serves this database and takes work.
     pub fn candidates(database: &str) -> Vec<Self> {
-        let workers: Vec<_> = WORKERS.lock().iter().filter_map(Weak::upgrade).collect();
+        let workers = workers();
         let serves = |worker: &Arc<Committer>| {
             worker.local.database.lock().as_deref() == Some(database)
                 && worker.hooks.claims_owned_jobs()

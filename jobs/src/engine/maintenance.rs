@@ -32,7 +32,7 @@ impl Maintenance {
             // Jitter keeps the workers of a fleet from running the task at the same moment.
             let wait = task
                 .every()
-                .min(limits::LONGEST)
+                .min(limits::MAX_DURATION)
                 .mul_f64(0.9 + 0.2 * fastrand::f64());
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}

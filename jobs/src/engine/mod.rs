@@ -34,6 +34,7 @@ mod ranges;
 mod recover;
 mod renew;
 mod report;
+mod running_job;
 mod schedule;
 mod slots;
 mod stretches;
@@ -73,6 +74,7 @@ use outbox::Outbox;
 #[cfg(feature = "testing")]
 pub use probe::{Moment, Probe};
 use renew::Leases;
+pub use running_job::RunningJob;
 use schedule::Schedule;
 pub(crate) use slots::{Slots, covers};
 use tick::Ticker;
@@ -143,6 +145,11 @@ impl Engine {
         if !self.lifecycle.was_started() && self.lifecycle.start(context) {
             tokio::spawn(supervisor::run(Arc::clone(self), context.clone()));
         }
+    }
+
+    /// Returns the application's handler of failed attempts.
+    pub(crate) fn error_reporter(&self) -> Option<&crate::on_error::ErrorReporter> {
+        self.hooks.error_reporter.as_deref()
     }
 
     /// Stops claiming. Running jobs have their grace period; after it, the engine hands them back.

@@ -2,6 +2,7 @@
 
 use super::hooks::{FailedJob, Hooks};
 use super::transaction::Committed;
+use crate::FailedAttempt;
 use crate::attempt::{AttemptEnd, EndKind, HeldRow, LongHeld};
 
 /// Logs the ends of a committed transaction: each job that failed for good at warn, and each attempt that will
@@ -27,6 +28,9 @@ pub(super) fn ends(ends: &[AttemptEnd], done: &Committed, hooks: &Hooks) {
             .and_then(|job| job.owner_label.as_deref())
             .or(owner_label);
         let _entered = hooks.owner_span(owner_id, owner_label).entered();
+        if let Some(reporter) = hooks.error_reporter.as_ref().filter(|_| !is_late) {
+            reporter.report(failed_attempt(end, failed, owner_id, owner_label));
+        }
         match failed {
             _ if is_late => late(end),
             Some(job) => failed_for_good(end, job),
@@ -74,11 +78,43 @@ fn failed_for_good(end: &AttemptEnd, job: &FailedJob) {
     }
 }
 
-fn retried(end: &AttemptEnd) {
-    let class = match end.kind {
+/// Describes a failed attempt for [`Worker::on_error`](crate::Worker::on_error).
+fn failed_attempt(
+    end: &AttemptEnd,
+    failed: Option<&FailedJob>,
+    owner_id: Option<i64>,
+    owner_label: Option<&str>,
+) -> FailedAttempt {
+    let (error_class, error_message) = match failed {
+        Some(job) => job.reason.clone(),
+        None => {
+            let message = end.error().map_or("", |(_, message)| message);
+            (retried_class(end).to_owned(), message.to_owned())
+        }
+    };
+    let failed_type = failed.map(|job| job.job_type.as_str());
+    FailedAttempt {
+        job: end.id.into(),
+        job_type: failed_type.or(job_type(end)).map(str::to_owned),
+        attempt: u16::try_from(end.attempt).unwrap_or(0),
+        owner_id,
+        owner_label: owner_label.map(str::to_owned),
+        error_class,
+        error_message,
+        is_final: failed.is_some(),
+    }
+}
+
+/// Returns the error class of an attempt whose job is retried.
+fn retried_class(end: &AttemptEnd) -> &str {
+    match end.kind {
         EndKind::Lost => "WorkerDied",
         _ => end.error().map_or("", |(class, _)| class),
-    };
+    }
+}
+
+fn retried(end: &AttemptEnd) {
+    let class = retried_class(end);
     // The engine does not know whether the owner is being cancelled.
     let unless = if end.is_owned() {
         " unless its owner is being cancelled"

@@ -253,7 +253,7 @@ async fn end(
     let claims = request.reserved.iter().any(|reserved| reserved.claims);
     let settings = EndSettings {
         keep_succeeded: parts.config.keep_succeeded,
-        unknown_ms: limits::millis(parts.config.unknown_after),
+        unknown_ms: limits::millis(parts.config.unknown_job_timeout),
         asynchronous_commit: !claims && request.ends.iter().all(|end| end.asynchronous_commit),
     };
     let offer = offer(parts, request.reserved);

@@ -4,11 +4,11 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use super::{Due, Enqueued, NewJob, not_encodable};
-use crate::known::Wanted;
-use crate::{Error, Result, limits};
+use crate::routing::Demand;
+use crate::{BatchId, Error, Result, limits};
 
 /// The jobs of one call, with one page for each statement. Pages, and the jobs in them, are sorted in the
-/// order in which every caller locks unique keys, so that two callers cannot deadlock.
+/// order in which every caller locks keys, so that two callers cannot deadlock.
 pub(crate) struct Pages(Vec<Columns>);
 
 impl Pages {
@@ -29,12 +29,7 @@ impl Pages {
         let mut jobs: Vec<(usize, NewJob)> = jobs.into_iter().enumerate().collect();
         if size > bytes.page {
             // Jobs without a key come first, as within one statement (see `enqueue_jobs_v1`).
-            let of = |job: &NewJob| {
-                (
-                    job.unique_key.is_some().then_some(job.kind),
-                    job.unique_key.clone(),
-                )
-            };
+            let of = |job: &NewJob| (job.key.is_some().then_some(job.job_type), job.key.clone());
             jobs.sort_by_cached_key(|(_, job)| of(job));
         }
         let mut pages: Vec<Columns> = Vec::new();
@@ -57,9 +52,9 @@ impl Pages {
         self.0.len() < 2
     }
 
-    /// Returns the job type and the queue of each job, for which a live worker is needed.
-    pub(crate) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
-        self.0.iter().flat_map(Columns::wanted)
+    /// Returns what the jobs need of live workers.
+    pub(crate) fn demands(&self) -> impl Iterator<Item = Demand<'_>> {
+        self.0.iter().flat_map(Columns::demands)
     }
 
     /// Inserts the jobs page by page, and returns the results in the order of the call. The caller makes sure
@@ -67,7 +62,7 @@ impl Pages {
     pub(crate) async fn insert(
         self,
         connection: &mut PgConnection,
-        batch: Option<i64>,
+        batch: Option<BatchId>,
     ) -> Result<Vec<Enqueued>> {
         let count = self.0.iter().map(|page| page.at.len()).sum();
         let mut answers: Vec<Option<Enqueued>> = vec![None; count];
@@ -87,11 +82,11 @@ struct Columns {
     /// The position of each job in the call.
     at: Vec<usize>,
     size: usize,
-    kinds: Vec<&'static str>,
+    job_types: Vec<&'static str>,
     versions: Vec<u32>,
     queues: Vec<String>,
     priorities: Vec<i16>,
-    attempts: Vec<i16>,
+    max_attempts: Vec<i16>,
     leases: Vec<i32>,
     args: Vec<String>,
     options: Vec<Option<String>>,
@@ -101,34 +96,34 @@ struct Columns {
 }
 
 impl Columns {
-    fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
-        self.kinds
+    fn demands(&self) -> impl Iterator<Item = Demand<'_>> {
+        self.job_types
             .iter()
             .zip(&self.versions)
             .zip(&self.queues)
-            .map(|((kind, version), queue)| Wanted {
-                kind,
+            .map(|((job_type, version), queue)| Demand {
+                job_type,
                 version: *version,
                 queue,
-                is_step: false,
+                is_owned: false,
             })
     }
 
     fn push(&mut self, at: usize, size: usize, job: NewJob) -> Result<()> {
-        let kind = job.kind;
+        let job_type = job.job_type;
         self.at.push(at);
         self.size += size;
-        self.kinds.push(kind);
+        self.job_types.push(job_type);
         self.versions.push(job.overrides.version.unwrap_or(1));
         self.queues.push(job.queue);
         self.priorities.push(job.priority);
-        self.attempts.push(job.attempts.cast_signed());
+        self.max_attempts.push(job.max_attempts.cast_signed());
         self.leases
             .push(i32::try_from(job.lease.as_millis()).unwrap_or(i32::MAX));
         self.options.push(job.overrides.json());
         self.args
-            .push(job.args.map_err(|why| not_encodable(kind, why))?);
-        self.keys.push(job.unique_key);
+            .push(job.args.map_err(|reason| not_encodable(job_type, reason))?);
+        self.keys.push(job.key);
         let (delay, time) = match job.due {
             Due::After(delay) => (i64::try_from(delay.as_millis()).ok(), None),
             Due::At(moment) => (None, Some(moment)),
@@ -141,22 +136,22 @@ impl Columns {
     async fn insert(
         self,
         connection: &mut PgConnection,
-        batch: Option<i64>,
+        batch: Option<BatchId>,
         answers: &mut [Option<Enqueued>],
     ) -> Result<()> {
         let rows = sqlx::query_file!(
             "src/sql/enqueue.sql",
-            &self.kinds as &[&str],
+            &self.job_types as &[&str],
             &self.queues,
             &self.priorities,
-            &self.attempts,
+            &self.max_attempts,
             &self.leases,
             &self.args,
             &self.options as &[Option<String>],
             &self.keys as &[Option<String>],
             &self.delays as &[Option<i64>],
             &self.times as &[Option<DateTime<Utc>>],
-            batch,
+            batch.map(BatchId::get),
         )
         .fetch_all(connection)
         .await?;
@@ -172,9 +167,21 @@ impl Columns {
                 Some(ord) => usize::try_from(ord - 1).ok(),
                 None => plain.next(),
             };
+            if row.has_other_data {
+                tracing::warn!(
+                    job.id = row.id,
+                    job.type = place.and_then(|place| self.job_types.get(place)),
+                    key = place.and_then(|place| self.keys.get(place)?.as_deref()),
+                    "key is taken by a live job with other data; the call returned that job, and its own data is lost"
+                );
+            }
             let at = place.and_then(|place| self.at.get(place));
             if let Some(slot) = at.and_then(|at| answers.get_mut(*at)) {
-                *slot = Some(Enqueued::new(row.id, row.fresh));
+                *slot = Some(Enqueued {
+                    id: row.id.into(),
+                    is_new: row.is_new,
+                    has_other_data: row.has_other_data,
+                });
             }
         }
         Ok(())

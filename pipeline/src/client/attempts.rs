@@ -44,7 +44,7 @@ impl<O> Run<O> {
     ///
     /// [`Error::NoRun`], [`Error::NoStep`]; when the database cannot be asked.
     pub async fn attempts(&self, step: &str) -> Result<Vec<Attempt>> {
-        let rows = sqlx::query_file!("src/sql/step_attempts.sql", self.id(), step)
+        let rows = sqlx::query_file!("src/sql/step_attempts.sql", self.id().get(), step)
             .fetch_all(self.client().pool())
             .await?;
         match rows.first() {

@@ -4,17 +4,16 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobs::extension::Notification;
-use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{PgConnection, Postgres, Transaction};
 use tokio::time::Instant;
 
 use super::Run;
-use super::send::copy;
-use crate::coordinator::{REQUESTS, is_in_the_way, news, take_up_chains};
+use super::rerun::rerun;
+use crate::db::{is_conflict, notifications, requests};
 use crate::{Error, Result, RunStatus};
 
 /// The first and the maximum pause between two tries.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
 /// The pauses between tries, up to the client's lock timeout in all.
 struct Tries {
@@ -28,7 +27,7 @@ impl Tries {
         Self {
             limit,
             until: Instant::now() + limit,
-            pause: PAUSE.0,
+            pause: RETRY_PAUSES.0,
         }
     }
 
@@ -38,7 +37,7 @@ impl Tries {
             return false;
         }
         tokio::time::sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(PAUSE.1);
+        self.pause = (self.pause * 2).min(RETRY_PAUSES.1);
         true
     }
 }
@@ -53,16 +52,16 @@ impl<O> Run<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`] if the run does not exist; [`Error::RunEnded`] with the status if it has ended;
+    /// [`Error::NoRun`] if the run does not exist; [`Error::NotCancellable`] with the status if it has ended;
     /// [`Error::Busy`] if another transaction held the run for thirty seconds: the run is not cancelled then.
     pub async fn cancel(&self) -> Result<()> {
         let mut tries = Tries::new(self.client().lock_timeout());
         let asked = loop {
-            let asked = sqlx::query_file!("src/sql/ask_cancel.sql", self.id())
+            let asked = sqlx::query_file!("src/sql/ask_cancel.sql", self.id().get())
                 .fetch_one(self.client().pool())
                 .await;
             match asked {
-                Err(error) if is_in_the_way(&error) => {}
+                Err(error) if is_conflict(&error) => {}
                 asked => break asked?,
             }
             if !tries.wait().await {
@@ -73,7 +72,7 @@ impl<O> Run<O> {
             return Err(Error::NoRun(self.id()));
         }
         match asked.request {
-            Some(request) => self.take_up_cancel(request, &mut tries).await,
+            Some(request) => self.process_cancel(request, &mut tries).await,
             None => {
                 self.cancelled(asked.refused, asked.queues, asked.ended_runs)
                     .await
@@ -82,13 +81,13 @@ impl<O> Run<O> {
     }
 
     /// Executes this client's own cancel request as soon as the run can be locked.
-    async fn take_up_cancel(&self, request: i64, tries: &mut Tries) -> Result<()> {
+    async fn process_cancel(&self, request: i64, tries: &mut Tries) -> Result<()> {
         let pool = self.client().pool();
         loop {
-            let taken = sqlx::query_file!("src/sql/take_up.sql", request, true)
+            let processed = sqlx::query_file!("src/sql/process_request.sql", request, true)
                 .fetch_one(pool)
                 .await;
-            match taken {
+            match processed {
                 Ok(row) if row.state == "done" => {
                     return self
                         .cancelled(row.refused, row.queues, row.ended_runs)
@@ -96,7 +95,7 @@ impl<O> Run<O> {
                 }
                 Ok(row) if row.state == "gone" => return self.cancelled_by_a_worker().await,
                 Ok(_) => {}
-                Err(error) if is_in_the_way(&error) => {}
+                Err(error) if is_conflict(&error) => {}
                 Err(error) => {
                     self.withdraw(request).await?;
                     return Err(error.into());
@@ -133,7 +132,7 @@ impl<O> Run<O> {
         &self,
         refused: Option<String>,
         queues: Option<Vec<String>>,
-        over: Option<Vec<i64>>,
+        ended: Option<Vec<i64>>,
     ) -> Result<()> {
         if refused.as_deref() == Some("reopened") {
             return Err(Error::Reopened { run: self.id() });
@@ -141,8 +140,8 @@ impl<O> Run<O> {
         if let Some(status) = refused {
             return Err(self.not_cancelled(status.parse().map_err(sqlx::Error::from)?));
         }
-        let (queues, over) = (queues.unwrap_or_default(), over.unwrap_or_default());
-        self.tell(&queues, &over, true).await;
+        let (queues, ended) = (queues.unwrap_or_default(), ended.unwrap_or_default());
+        self.notify(&queues, &ended, true).await;
         Ok(())
     }
 
@@ -156,11 +155,9 @@ impl<O> Run<O> {
     }
 
     fn not_cancelled(&self, status: RunStatus) -> Error {
-        Error::RunEnded {
+        Error::NotCancellable {
             run: self.id(),
             status,
-            asked: "cancelled",
-            remedy: "only a run that has not ended can be",
         }
     }
 
@@ -174,7 +171,7 @@ impl<O> Run<O> {
         if !self.exists(tx).await? {
             return Err(Error::NoRun(self.id()));
         }
-        request(tx, "cancel", &[self.id()]).await?;
+        requests::insert(tx, "cancel", &[self.id().get()]).await?;
         Ok(())
     }
 
@@ -194,13 +191,13 @@ impl<O> Run<O> {
     ///
     /// [`Error::NoRun`] if this run does not exist.
     pub async fn rerun(&self) -> Result<Run<O>> {
-        copy(self).await
+        rerun(self).await
     }
 
     async fn exists(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         sqlx::query_scalar!(
             r#"select exists (select from pipeline.runs where id = $1) as "exists!""#,
-            self.id()
+            self.id().get()
         )
         .fetch_one(connection)
         .await
@@ -217,7 +214,7 @@ impl<O> Run<O> {
         let locked = exists
             && sqlx::query_scalar!(
                 r#"select locked as "locked!" from pipeline.lock_runs_v1($1)"#,
-                &[self.id()]
+                &[self.id().get()]
             )
             .fetch_one(&mut *tx)
             .await?;
@@ -232,48 +229,12 @@ impl<O> Run<O> {
         }
     }
 
-    async fn tell(&self, queues: &[String], over: &[i64], requests: bool) {
-        tell(self.client().pool(), queues, news(over), requests).await;
+    /// Announces jobs in these queues, the ends of these runs, and new requests.
+    async fn notify(&self, queues: &[String], ended: &[i64], has_requests: bool) {
+        let mut all = notifications::runs_ended(ended);
+        all.extend(has_requests.then(notifications::requests_added));
+        notifications::send(self.client().pool(), queues, &all).await;
     }
-}
-
-/// Sends notifications to workers and to clients that wait for runs. Polls cover lost notifications.
-pub(super) async fn tell(
-    pool: &PgPool,
-    queues: &[String],
-    news: Vec<Notification>,
-    requests: bool,
-) {
-    let requests = requests.then(|| Notification {
-        channel: REQUESTS,
-        payload: String::new(),
-    });
-    let all: Vec<Notification> = news.into_iter().chain(requests).collect();
-    let channels: Vec<&str> = all.iter().map(|news| news.channel).collect();
-    let texts: Vec<&str> = all.iter().map(|news| news.payload.as_str()).collect();
-    let told = sqlx::query_file!(
-        "src/sql/tell.sql",
-        queues,
-        &channels as &[&str],
-        &texts as &[&str]
-    )
-    .fetch_one(pool)
-    .await;
-    if let Err(error) = told {
-        tracing::debug!(%error, "notifications could not be sent; receivers will poll");
-    }
-}
-
-/// Inserts a request for each of these runs, which a worker executes.
-pub(super) async fn request(
-    connection: &mut PgConnection,
-    kind: &str,
-    runs: &[i64],
-) -> Result<(), sqlx::Error> {
-    sqlx::query_file!("src/sql/request.sql", runs, kind)
-        .execute(connection)
-        .await?;
-    Ok(())
 }
 
 /// Reopens a run when awaited.
@@ -300,7 +261,7 @@ impl<O> Reopen<'_, O> {
 
     async fn check(&self, tx: &mut PgConnection) -> Result<()> {
         let run = self.run.id();
-        let steps = sqlx::query_file!("src/sql/named_steps.sql", run, &self.named)
+        let steps = sqlx::query_file!("src/sql/named_steps.sql", run.get(), &self.named)
             .fetch_all(&mut *tx)
             .await?;
         for step in steps {
@@ -318,7 +279,7 @@ impl<O> Reopen<'_, O> {
         }
         let ignored = sqlx::query_scalar!(
             "select pipeline.only_ignored_failures_v1($1, $2)",
-            run,
+            run.get(),
             &self.named
         )
         .fetch_one(&mut *tx)
@@ -331,16 +292,13 @@ impl<O> Reopen<'_, O> {
         }
         let unknown = sqlx::query_scalar!(
             "select pipeline.unknown_job_types_v1($1, $2)",
-            run,
+            run.get(),
             &self.named
         )
         .fetch_one(&mut *tx)
         .await?;
         match unknown {
-            Some(jobs) if !jobs.is_empty() => Err(Error::UnknownJobs {
-                run,
-                jobs: jobs.join(", "),
-            }),
+            Some(job_types) if !job_types.is_empty() => Err(Error::UnknownJobs { run, job_types }),
             _ => Ok(()),
         }
     }
@@ -351,7 +309,7 @@ impl<O> Reopen<'_, O> {
             match self.try_reopen().await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(Error::Database(error)) if is_in_the_way(&error) => {}
+                Err(Error::Database(error)) if is_conflict(&error) => {}
                 Err(error) => return Err(error),
             }
             if !tries.wait().await {
@@ -374,11 +332,12 @@ impl<O> Reopen<'_, O> {
             }
         };
         tx.commit().await?;
-        self.run.tell(&reopened.queues, &reopened.over, false).await;
+        self.run
+            .notify(&reopened.queues, &reopened.ended, false)
+            .await;
         if !reopened.pending.is_empty() {
             let pool = self.run.client().pool();
-            let effects = take_up_chains(pool, &reopened.pending).await;
-            tell(pool, &effects.queues, effects.notifications, false).await;
+            requests::process_chain_requests(pool, &reopened.pending).await;
         }
         Ok(true)
     }
@@ -387,29 +346,27 @@ impl<O> Reopen<'_, O> {
         let run = self.run.id();
         let status = sqlx::query_scalar!(
             r#"select status::text as "status!" from pipeline.runs where id = $1"#,
-            run
+            run.get()
         )
         .fetch_one(&mut *tx)
         .await?;
         if !["failed", "halted", "cancelled"].contains(&status.as_str()) {
-            return Err(Error::RunEnded {
+            return Err(Error::NotReopenable {
                 run,
                 status: status.parse().map_err(sqlx::Error::from)?,
-                asked: "reopened",
-                remedy: "only a run that failed, was halted or cancelled can be",
             });
         }
         self.check(&mut *tx).await?;
         let row = sqlx::query!(
             "select queues, array(select o.id from unnest(ended_runs) as o) as ended_runs, left_pending from pipeline.reopen_run_v1($1, $2)",
-            run,
+            run.get(),
             &self.named
         )
         .fetch_one(&mut *tx)
         .await?;
         Ok(Reopened {
             queues: row.queues.unwrap_or_default(),
-            over: row.ended_runs.unwrap_or_default(),
+            ended: row.ended_runs.unwrap_or_default(),
             pending: row.left_pending.unwrap_or_default(),
         })
     }
@@ -418,7 +375,7 @@ impl<O> Reopen<'_, O> {
 /// The result of a reopening.
 struct Reopened {
     queues: Vec<String>,
-    over: Vec<i64>,
+    ended: Vec<i64>,
     /// Runs that wait in a chain until a request has checked their upstream runs.
     pending: Vec<i64>,
 }

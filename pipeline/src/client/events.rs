@@ -1,4 +1,4 @@
-//! What happened in a run, in order.
+//! The events of a run.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -7,71 +7,72 @@ use super::Run;
 use super::state::count;
 use crate::{Error, Result};
 
-/// Something that happened to a run or to one of its steps.
+/// A stored event: a change of the status of a run or of one of its steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Event {
-    /// Its number: they follow each other without a gap, whatever committed when.
+    /// The number of the event in its run: numbers have no gaps, and follow the order of commits.
     pub no: u32,
-    /// When it happened.
+    /// The time of the change.
     pub at: DateTime<Utc>,
-    /// The step's key; `None`: the run itself.
+    /// The key of the step; `None` for an event of the run itself.
     pub step: Option<String>,
-    /// Where the step, or the run, stood then.
+    /// The status of the step, or of the run, after the change.
     pub status: EventStatus,
-    /// The step's attempt, where one had begun.
+    /// The number of the step's last attempt, if one has begun.
     pub attempt: Option<u16>,
 }
 
-jobs::words! {
-    /// Where a run or a step stood when something happened to it; and two words of a run besides.
+jobs::text_enum! {
+    /// The status in an [`Event`]: that of a run or a step after the change, or `Reopened` or `CancelCameTooLate` of a
+    /// run.
     EventStatus, "status in an event";
-    /// The run waits for those before it in its chain.
+    /// The run waits for the runs before it in its chain.
     Pending = "pending",
     /// The run has started.
     Running = "running",
-    /// The run was opened again: its next round.
+    /// The run was reopened: its next round has begun.
     Reopened = "reopened",
     /// The run is being cancelled.
     Cancelling = "cancelling",
-    /// The run was to be cancelled by a transaction, and had ended when that was committed.
+    /// A transaction requested a cancel, and the run had ended when the transaction committed.
     CancelCameTooLate = "cancel_came_too_late",
     /// The step's job is in the queue, or runs.
     Enqueued = "enqueued",
-    /// It is done.
+    /// The run or the step succeeded.
     Succeeded = "succeeded",
-    /// It failed.
+    /// The run or the step failed.
     Failed = "failed",
     /// A step failed and halted the run.
     Halted = "halted",
-    /// The step is done, and has ended its run early.
+    /// The step succeeded and ended its run early.
     EndedRun = "ended_run",
-    /// It was cancelled.
+    /// The run or the step was cancelled.
     Cancelled = "cancelled",
-    /// It did not run.
+    /// The run or the step was skipped.
     Skipped = "skipped",
-    /// A branch chose otherwise, or the failure the step comes after did not happen.
+    /// The step was skipped because a branch chose another arm, or because the failure it comes after did not happen.
     SkippedByBranch = "skipped_by_branch",
 }
 
 impl<O> Run<O> {
-    /// What happened in the run, as far as its [`History`](crate::History) keeps it.
+    /// Returns the stored events of the run, in order. [`EventLevel`](crate::EventLevel) sets which events are stored.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`]; when the database cannot be asked.
+    /// [`Error::NoRun`] if the run does not exist.
     pub async fn events(&self) -> Result<Vec<Event>> {
         self.events_after(0).await
     }
 
-    /// What happened after the event of this number: to ask again for what is new.
+    /// Returns the stored events after the event with this number, so that a caller can ask for new ones only.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`]; when the database cannot be asked.
+    /// [`Error::NoRun`] if the run does not exist.
     pub async fn events_after(&self, no: u32) -> Result<Vec<Event>> {
         let no = i32::try_from(no).unwrap_or(i32::MAX);
-        let rows = sqlx::query_file!("src/sql/run_events.sql", self.id(), no)
+        let rows = sqlx::query_file!("src/sql/run_events.sql", self.id().get(), no)
             .fetch_all(self.client().pool())
             .await?;
         if rows.is_empty() {

@@ -17,8 +17,8 @@ use tokio::sync::oneshot;
 use super::Client;
 use super::hand_over::Offer;
 use super::new_run::NewRun;
-use super::plan::Plan;
 use super::send::resend_on_pool;
+use super::start_plan::StartPlan;
 use crate::{Error, Result};
 
 /// How long a start waits for the one before. A start that takes longer does not hold up the others.
@@ -67,7 +67,7 @@ struct Failed {
 }
 
 /// Returns whether this start may be sent with others.
-pub(super) fn is_groupable(plan: &Plan<'_>) -> bool {
+pub(super) fn is_groupable(plan: &StartPlan<'_>) -> bool {
     plan.count == 1
         && !plan.has_keys
         && plan
@@ -112,11 +112,11 @@ async fn resend(client: &Client, failed: Failed) -> Result<i64> {
         _lost,
     } = failed;
     let stages = [vec![run]];
-    let mut plan = Plan::of(&stages, &[], client.bytes())?;
+    let mut plan = StartPlan::of(&stages, &[], client.bytes())?;
     plan.nonces = vec![nonce];
     let mut ids = Vec::from_iter(id);
     let found = resend_on_pool(client, client.pool(), &plan, &mut ids, &mut Vec::new()).await?;
-    let started = found.first().map(|(id, _)| *id);
+    let started = found.first().map(|run| run.id);
     started.ok_or(Error::Database(sqlx::Error::RowNotFound))
 }
 
@@ -200,7 +200,7 @@ async fn send(client: &Client, group: Vec<Request>) {
         .unzip();
     let stages = [runs];
     let (mut ids, mut lost, mut nonces) = (Vec::new(), Vec::new(), Vec::new());
-    let outcome = match Plan::of(&stages, &[], client.bytes()) {
+    let outcome = match StartPlan::of(&stages, &[], client.bytes()) {
         Ok(plan) => {
             nonces.clone_from(&plan.nonces);
             resend_on_pool(client, client.pool(), &plan, &mut ids, &mut lost).await
@@ -210,9 +210,9 @@ async fn send(client: &Client, group: Vec<Request>) {
     let [runs] = stages;
     match outcome {
         Ok(found) => {
-            for (answer, (id, _)) in answers.into_iter().zip(found) {
+            for (answer, run) in answers.into_iter().zip(found) {
                 // The caller may have gone; its run has been started.
-                let _ = answer.send(Answer::Started(id));
+                let _ = answer.send(Answer::Started(run.id));
             }
         }
         Err(Error::Database(sqlx::Error::PoolTimedOut)) => {

@@ -7,10 +7,12 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{PgConnection, Postgres};
 
-use super::plan::Group;
+use super::insert::StartRow;
 use super::rows::StepRow;
-use super::send::StartRow;
-use crate::coordinator::{options_json, run_of, shaped, step_id};
+use super::start_plan::Group;
+use crate::db::graphs::options_json;
+use crate::db::ids::{run_of, step_id};
+use crate::db::shape::arrange;
 use crate::graph::Node;
 
 /// The maximum size of the params of a step that is handed over, in bytes. Larger params are loaded by the claim,
@@ -161,6 +163,6 @@ fn offer(hand_over: &mut HandOver, group: &Group<'_>, step: &mut StepRow<'_>) ->
 fn input(node: Node<'_>) -> Input {
     let shape = node.step().input.as_ref();
     shape.map_or(Input::None, |shape| {
-        Input::Value(shaped(shape, &mut std::iter::empty()))
+        Input::Value(arrange(shape, &mut std::iter::empty()))
     })
 }

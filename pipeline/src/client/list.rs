@@ -1,10 +1,7 @@
 //! Runs, found by what is known of them, a page at a time.
 
-use std::fmt;
-use std::str::FromStr;
-
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use jobs::{Cursor, Page};
 
 use super::state::run_info;
 use super::{Client, RunInfo};
@@ -18,7 +15,7 @@ use crate::{Result, RunStatus};
 /// let mut filter = RunFilter::new().pipeline("video").status(RunStatus::Failed).limit(50);
 /// loop {
 ///     let page = client.runs(&filter).await?;
-///     for run in &page.runs {
+///     for run in &page.items {
 ///         println!("{} {}", run.id, run.created_at);
 ///     }
 ///     let Some(next) = page.next else { break };
@@ -89,73 +86,11 @@ impl RunFilter {
 
     /// What runs have to come before in (`created_at`, id).
     fn end(&self) -> (Option<DateTime<Utc>>, i64) {
-        let before = self.before.map(|time| Cursor {
-            created_at: time,
-            id: i64::MIN,
-        });
+        let before = self.before.map(|time| Cursor::new(time, i64::MIN));
         match before.into_iter().chain(self.after).min() {
-            Some(end) => (Some(end.created_at), end.id),
+            Some(end) => (Some(end.created_at()), end.id()),
             None => (None, i64::MAX),
         }
-    }
-}
-
-/// Some of the runs that were asked for.
-#[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct Page {
-    /// The runs, the newest first.
-    pub runs: Vec<RunInfo>,
-    /// Where the next page begins; `None`: this was the last.
-    pub next: Option<Cursor>,
-}
-
-/// A place in the list of all runs. Its text fits into a URL, and is what it is in JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cursor {
-    created_at: DateTime<Utc>,
-    id: i64,
-}
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_{}", self.created_at.timestamp_micros(), self.id)
-    }
-}
-
-/// A text that is no [`Cursor`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no place in a list of runs: give `Page::next` as it was, or begin anew")]
-pub struct BadCursor {
-    text: String,
-}
-
-impl FromStr for Cursor {
-    type Err = BadCursor;
-
-    fn from_str(text: &str) -> Result<Self, BadCursor> {
-        let parts = text.split_once('_').and_then(|(time, id)| {
-            Some(Self {
-                created_at: DateTime::from_timestamp_micros(time.parse().ok()?)?,
-                id: id.parse().ok()?,
-            })
-        });
-        parts.ok_or_else(|| BadCursor {
-            text: jobs::extension::limits::shortened(text),
-        })
-    }
-}
-
-impl Serialize for Cursor {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Cursor {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -167,7 +102,7 @@ impl Client {
     /// # Errors
     ///
     /// When the database cannot be asked.
-    pub async fn runs(&self, filter: &RunFilter) -> Result<Page> {
+    pub async fn runs(&self, filter: &RunFilter) -> Result<Page<RunInfo>> {
         let statuses = match &filter.statuses[..] {
             [] => RunStatus::ALL,
             some => some,
@@ -175,7 +110,7 @@ impl Client {
         let mut statuses: Vec<&str> = statuses.iter().map(|status| status.as_str()).collect();
         statuses.sort_unstable();
         statuses.dedup();
-        let limit = usize::from(filter.limit.unwrap_or(100));
+        let limit = filter.limit.unwrap_or(100);
         let (before, id) = filter.end();
         // One more than asked for says whether there is a next page.
         let rows = sqlx::query_file!(
@@ -186,40 +121,16 @@ impl Client {
             filter.from,
             before,
             id,
-            i64::try_from(limit + 1).unwrap_or(i64::MAX),
+            i64::from(limit) + 1,
         )
         .fetch_all(self.pool())
         .await?;
-        let more = rows.len() > limit;
         let mut runs = Vec::with_capacity(rows.len());
-        for row in rows.into_iter().take(limit) {
+        for row in rows {
             runs.push(run_info!(row));
         }
-        let last = runs.last().filter(|_| more).map(|run: &RunInfo| Cursor {
-            created_at: run.created_at,
-            id: run.id,
-        });
-        Ok(Page { runs, next: last })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cursor_survives_its_text() -> Result<(), BadCursor> {
-        let created_at = DateTime::from_timestamp_micros(-1_234_567).unwrap_or_default();
-        for id in [0, 7, i64::MAX] {
-            let cursor = Cursor { created_at, id };
-            assert_eq!(cursor.to_string().parse::<Cursor>()?, cursor);
-            let json = serde_json::json!(cursor);
-            assert_eq!(json, cursor.to_string());
-            assert_eq!(serde_json::from_value(json).ok(), Some(cursor));
-        }
-        for text in ["", "_", "1", "1_x", "99999999999999999999_1", "1_2_3"] {
-            assert!(text.parse::<Cursor>().is_err(), "{text}");
-        }
-        Ok(())
+        Ok(Page::of(runs, limit, |run: &RunInfo| {
+            Cursor::new(run.created_at, run.id.get())
+        }))
     }
 }

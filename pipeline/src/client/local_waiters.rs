@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use super::output::{OutputRow, Returned, read};
 use super::waiters::{self, Told};
 use crate::RunStatus;
-use crate::coordinator::{EndedRunRow, no_of, run_of};
+use crate::db::ended_run::EndedRunRow;
+use crate::db::ids::{no_of, run_of};
 
 /// The maximum number of runs that one transaction tells about directly. Waiters of further runs are notified.
 const MAX_RUNS: usize = 200;

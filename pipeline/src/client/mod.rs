@@ -1,24 +1,27 @@
-//! The application's side: starts runs, and looks at them.
+//! The application's side: starts runs, and reads and changes existing ones.
 
 mod attempts;
 mod canonical;
-mod chain;
+mod chains;
 mod control;
 mod events;
 mod grouped;
 mod hand_over;
-mod health;
+mod insert;
 mod list;
 pub(crate) mod local_waiters;
 mod new_run;
 mod output;
-mod plan;
 mod prune;
+mod reconciler_stats;
 mod remembered;
+mod rerun;
 mod rows;
 mod run;
 mod send;
+mod stage;
 mod start;
+mod start_plan;
 mod state;
 mod wait;
 mod waiters;
@@ -27,46 +30,49 @@ use std::sync::Arc;
 
 use sqlx::{PgConnection, PgPool};
 
-use crate::Result;
+use crate::{Result, RunId};
 
 pub use attempts::Attempt;
-pub use chain::{Chain, IntoStage, Stage};
 pub use control::Reopen;
 pub use events::{Event, EventStatus};
 use grouped::Starts;
-pub use health::Health;
-pub use list::{BadCursor, Cursor, Page, RunFilter};
-pub use new_run::{History, IntoRun, NewRun};
+pub use list::RunFilter;
+pub use new_run::{EventLevel, IntoRun, NewRun};
+pub use reconciler_stats::ReconcilerStats;
 use remembered::Remembered;
 pub use run::Run;
+pub use stage::{IntoStage, Stage, Started, StartedRuns};
 pub use start::Start;
-use start::{Target, start};
-pub use state::{NodeKind, RunInfo, RunState, StepState, Why};
+use start::Target;
+pub use state::{NodeKind, RunInfo, RunState, StepReason, StepState};
 pub use wait::Wait;
 use waiters::Waiters;
 
-/// The application's side: starts runs and looks at them, and enqueues jobs; all that
-/// [`jobs::Client`] does, this does too.
+/// Starts runs, enqueues jobs, and reads and changes both.
 ///
-/// Cheap to clone; clones share what they know.
+/// A client is cheap to clone, and its clones share its caches and the connection that waits for runs.
+///
+/// Everything that concerns jobs, batches, queues and workers comes from [`jobs::Client`], which this client
+/// dereferences to: `client.enqueue(..)`, `client.job(id)`, `client.pause(queue)`. Those methods return
+/// [`jobs::Error`], which `?` converts to [`Error::Jobs`](crate::Error::Jobs).
 #[derive(Debug, Clone)]
 pub struct Client {
     jobs: jobs::Client,
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What the clones of a client share.
+/// The state that the clones of a client share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     remembered: Remembered,
     /// The starts that wait to be sent.
     starts: Starts,
-    /// Who waits for the end of a run.
+    /// The callers that wait for the end of a run.
     waiters: Arc<Waiters>,
 }
 
 impl Client {
-    /// A client on a pool of yours.
+    /// Creates a client on a pool of the application.
     pub fn new(pool: PgPool) -> Self {
         Self {
             jobs: jobs::Client::new(pool),
@@ -74,11 +80,11 @@ impl Client {
         }
     }
 
-    /// A client on a pool of its own.
+    /// Creates a client on a new pool with the default settings of sqlx.
     ///
     /// # Errors
     ///
-    /// When the database cannot be reached.
+    /// [`Error::Database`](crate::Error::Database) if the database cannot be reached.
     pub async fn connect(url: &str) -> Result<Self> {
         Ok(Self::new(jobs::pool_options().connect(url).await?))
     }
@@ -107,63 +113,53 @@ impl Client {
         &self.shared.remembered
     }
 
-    /// Starts a run when awaited; what is different about it can be said before.
+    /// Starts one run, or several runs together, when awaited. Takes a pipeline, or a tuple, an array or a `Vec` of
+    /// pipelines, and returns the run, a tuple of runs or a `Vec` of runs.
     ///
-    /// The run, its steps and the jobs of the first ones appear together.
-    pub fn start<R: IntoRun>(&self, run: R) -> Start<'_, R::Output> {
-        Start::new(self, Target::Pool(self.pool()), run.into_run())
+    /// Each run appears with its steps and the jobs of its first steps. Several runs appear together, or none of
+    /// them: they are written in one transaction, and those of one graph in few statements.
+    ///
+    /// ```no_run
+    /// # use pipeline::{Client, Pipeline, Run};
+    /// # async fn example(client: Client, video: Pipeline<u64>, check: Pipeline, many: Vec<Pipeline<u64>>) -> pipeline::Result<()> {
+    /// let run: Run<u64> = client.start(video.clone()).key("video-7").tag("nightly").await?;
+    /// let (video, check) = client.start((video, check)).await?;
+    /// let runs: Vec<Run<u64>> = client.start(many).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first mistake in any of the runs, before anything is written;
+    /// [`Error::TooMany`](crate::Error::TooMany) and [`Error::TooManyBytes`](crate::Error::TooManyBytes) for more
+    /// than one call takes.
+    pub fn start<S: IntoStage>(&self, stage: S) -> Start<'_, S::Runs> {
+        Start::new(self, Target::Pool(self.pool()), stage)
     }
 
-    /// Starts a run in the caller's transaction: it becomes visible when that commits, and is discarded if it
-    /// rolls back. A key that another open transaction has taken is waited for. On a connection that is in
-    /// no transaction, the start is one of its own.
-    pub fn start_in<'a, R: IntoRun>(
+    /// Starts runs in the caller's transaction: they become visible when it commits, and are discarded if it rolls
+    /// back. If another open transaction has taken the key of a run, the start waits for that transaction. On a
+    /// connection that is in no transaction, the start is a transaction of its own.
+    pub fn start_in<'a, S: IntoStage>(
         &self,
         tx: &'a mut PgConnection,
-        run: R,
-    ) -> Start<'a, R::Output> {
-        Start::new(self, Target::Connection(tx), run.into_run())
+        stage: S,
+    ) -> Start<'a, S::Runs> {
+        Start::new(self, Target::Connection(tx), stage)
     }
 
-    /// Starts many runs in one transaction, all of them or none.
-    ///
-    /// # Errors
-    ///
-    /// The first mistake in any of them, before anything is written.
-    /// [`Error::TooMany`](crate::Error::TooMany) and [`Error::TooManyBytes`](crate::Error::TooManyBytes)
-    /// for more than one call takes.
-    pub async fn start_many<I, O>(&self, runs: I) -> Result<Vec<Run<O>>>
-    where
-        I: IntoIterator<Item: IntoRun<Output = O>>,
-    {
-        let runs = runs.into_iter().map(IntoRun::into_run).collect();
-        start(self, Target::Pool(self.pool()), runs).await
-    }
-
-    /// Starts many runs in the caller's transaction, all of them or none.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`start_many`](Self::start_many).
-    pub async fn start_many_in<I, O>(&self, tx: &mut PgConnection, runs: I) -> Result<Vec<Run<O>>>
-    where
-        I: IntoIterator<Item: IntoRun<Output = O>>,
-    {
-        let runs = runs.into_iter().map(IntoRun::into_run).collect();
-        start(self, Target::Connection(tx), runs).await
-    }
-
-    /// The run of this id, of which nothing is asked yet: whether it is there, the first question to
-    /// it says. What it returns can be said with [`Run::returning`].
-    pub fn run(&self, id: i64) -> Run {
+    /// Returns a handle to the run with this id, without a query: the first call on the handle fails if the run does
+    /// not exist. [`Run::returning`] sets the type of its output.
+    pub fn run(&self, id: RunId) -> Run {
         Run::new(self.clone(), id, false)
     }
 
-    /// The run of this pipeline that was started with this key.
+    /// Returns the run of this pipeline that was started with this key, if there is one.
     ///
     /// # Errors
     ///
-    /// When the database cannot be asked.
+    /// [`Error::Database`](crate::Error::Database) if the query fails.
     pub async fn run_by_key(&self, pipeline: &str, key: &str) -> Result<Option<Run>> {
         let id = sqlx::query_scalar!(
             "select id from pipeline.runs where pipeline = $1 and key = $2",
@@ -172,7 +168,7 @@ impl Client {
         )
         .fetch_optional(self.pool())
         .await?;
-        Ok(id.map(|id| self.run(id)))
+        Ok(id.map(|id| self.run(id.into())))
     }
 }
 

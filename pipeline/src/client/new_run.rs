@@ -4,7 +4,7 @@ use jobs::extension::limits;
 use sha2::{Digest as _, Sha256};
 
 use super::canonical;
-use crate::coordinator::kind_name;
+use crate::db::graphs::kind_name;
 use crate::declare::{Named, Pipeline, PipelineOutput};
 use crate::graph::spec::StepKind;
 use crate::graph::{MAX_TAG_CHARS, MAX_TAGS};
@@ -13,18 +13,23 @@ use crate::{Error, Invalid, Result};
 /// The longest actor, in bytes.
 const ACTOR: usize = 256;
 
-/// What is kept of a run as [events](crate::Run::events).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// Which [events](crate::Run::events) of a run are stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, sqlx::Type)]
+#[sqlx(
+    type_name = "pipeline.event_level",
+    rename_all = "lowercase",
+    no_pg_array
+)]
 #[non_exhaustive]
-pub enum History {
-    /// Nothing.
+pub enum EventLevel {
+    /// Stores no events.
     None,
-    /// That the run started and how it ended.
+    /// Stores the start and the end of the run.
     Runs,
-    /// The end of each step besides.
+    /// Stores the events of `Runs` and the end of each step.
     #[default]
     Steps,
-    /// Each step that was enqueued besides.
+    /// Stores the events of `Steps` and the enqueueing of each step.
     All,
 }
 
@@ -35,7 +40,7 @@ pub struct NewRun<O = ()> {
     pub(super) key: Option<String>,
     pub(super) actor: Option<String>,
     pub(super) tags: Vec<String>,
-    pub(super) history: History,
+    pub(super) event_level: EventLevel,
 }
 
 impl<O> NewRun<O> {
@@ -46,7 +51,7 @@ impl<O> NewRun<O> {
             pipeline,
             key: None,
             actor: None,
-            history: History::default(),
+            event_level: EventLevel::default(),
         }
     }
 
@@ -73,10 +78,10 @@ impl<O> NewRun<O> {
         self
     }
 
-    /// What is kept of it as events; by default, how the run and each of its steps ended.
+    /// Sets which events of the run are stored; by default, those of the run and the end of each step.
     #[must_use]
-    pub fn history(mut self, history: History) -> Self {
-        self.history = history;
+    pub fn event_level(mut self, level: EventLevel) -> Self {
+        self.event_level = level;
         self
     }
 
@@ -87,7 +92,7 @@ impl<O> NewRun<O> {
             key: self.key,
             actor: self.actor,
             tags: self.tags,
-            history: self.history,
+            event_level: self.event_level,
         }
     }
 
@@ -237,7 +242,7 @@ impl<O> Clone for NewRun<O> {
             key: self.key.clone(),
             actor: self.actor.clone(),
             tags: self.tags.clone(),
-            history: self.history,
+            event_level: self.event_level,
         }
     }
 }

@@ -6,9 +6,9 @@ use serde_path_to_error::Segment;
 use sqlx::PgExecutor;
 
 use super::Run;
-use crate::coordinator::shaped;
+use crate::db::shape::arrange;
 use crate::graph::spec::Shape;
-use crate::{Error, Result, RunStatus, StepStatus};
+use crate::{Error, Result, RunId, RunStatus, StepStatus};
 
 impl<O: DeserializeOwned> Run<O> {
     /// What the run returned: the outputs of the handles that its pipeline returned.
@@ -27,7 +27,7 @@ impl<O: DeserializeOwned> Run<O> {
     /// run; [`Error::Undecodable`] where what is stored is no `O`; [`Error::NoRun`]; when the database
     /// cannot be asked.
     pub async fn output(&self) -> Result<O> {
-        let rows = read(self.client().pool(), &[self.id()], true).await?;
+        let rows = read(self.client().pool(), &[self.id().get()], true).await?;
         let first = rows.first().ok_or(Error::NoRun(self.id()))?;
         let status: RunStatus = first.status.parse().map_err(sqlx::Error::from)?;
         if !status.is_ended() {
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Returned {
 }
 
 impl Returned {
-    fn decode<T: DeserializeOwned>(self, run: i64) -> Result<T> {
+    fn decode<T: DeserializeOwned>(self, run: RunId) -> Result<T> {
         let shape = self.0.first().and_then(|row| row.shape.as_deref());
         let shape = shape.map(serde_json::from_str::<Shape>);
         let shape = shape.transpose().map_err(sqlx::Error::decode)?;
@@ -144,7 +144,7 @@ impl<O> Run<O> {
     /// [`Error::NoOutput`] where the step has not succeeded; [`Error::Undecodable`] where what is
     /// stored is no `T`; [`Error::NoStep`], [`Error::NoRun`]; when the database cannot be asked.
     pub async fn output_of<T: DeserializeOwned>(&self, step: &str) -> Result<T> {
-        let row = sqlx::query_file!("src/sql/step_output.sql", self.id(), step)
+        let row = sqlx::query_file!("src/sql/step_output.sql", self.id().get(), step)
             .fetch_optional(self.client().pool())
             .await?
             .ok_or(Error::NoRun(self.id()))?;
@@ -161,19 +161,19 @@ impl<O> Run<O> {
     }
 }
 
-fn no_output(run: i64, step: String, status: StepStatus) -> Error {
+fn no_output(run: RunId, step: String, status: StepStatus) -> Error {
     Error::NoOutput { run, step, status }
 }
 
 /// Outputs of steps, each by itself.
 struct Outputs {
-    run: i64,
+    run: RunId,
     steps: Vec<String>,
     values: Vec<InputValue>,
 }
 
 impl Outputs {
-    fn new(run: i64) -> Self {
+    fn new(run: RunId) -> Self {
         Self {
             run,
             steps: Vec::new(),
@@ -192,7 +192,7 @@ impl Outputs {
         let mut values = std::mem::take(&mut self.values).into_iter();
         let given = match shape {
             None => InputValue::Value("null".to_owned()),
-            Some(shape) => shaped(shape, &mut values),
+            Some(shape) => arrange(shape, &mut values),
         };
         given.decode().map_err(|error| self.blame(shape, &error))
     }

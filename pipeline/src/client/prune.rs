@@ -1,4 +1,4 @@
-//! Old runs go.
+//! Pruning: deleting old runs.
 
 use std::time::Duration;
 
@@ -7,40 +7,41 @@ use jobs::extension::limits;
 use super::Client;
 use crate::Result;
 
-/// The most runs that are deleted in one transaction.
-const RUNS: i32 = 500;
-/// The most steps that are deleted in one transaction, unless one run has more.
-const STEPS: i64 = 10_000;
+/// The maximum number of runs that are deleted in one transaction.
+const MAX_RUNS_PER_TRANSACTION: i32 = 500;
+/// The maximum number of steps that are deleted in one transaction, unless one run has more.
+const MAX_STEPS_PER_TRANSACTION: i64 = 10_000;
 
 impl Client {
-    /// Deletes the runs that ended longer ago than this, with their steps, outputs, attempts and events.
-    /// Returns how many. Nothing goes by itself: call this from time to time, from a job of yours or a
-    /// timer.
+    /// Deletes the runs that ended longer ago than this, with their steps, outputs, attempts and events. Returns the
+    /// number of deleted runs.
     ///
-    /// Runs that have not ended stay, and so do those that another run still waits for. A key that a
-    /// deleted run had is free again. Jobs that are no steps, callbacks that failed among them, are
-    /// [`prune_jobs`](jobs::Client::prune_jobs)'s.
+    /// Nothing is pruned automatically: call this at intervals, from a job or a timer of the application. Runs that
+    /// have not ended are kept, and so are runs that another run still waits for. The key of a deleted run is free
+    /// again. Jobs outside runs, which includes failed callbacks, are deleted by
+    /// [`prune_jobs`](jobs::Client::prune_jobs).
     ///
     /// # Errors
     ///
-    /// When the database refuses; what was deleted until then stays deleted.
-    pub async fn prune(&self, older_than: Duration) -> Result<u64> {
+    /// [`Error::Database`](crate::Error::Database) if the database refuses a deletion. Runs that were deleted before
+    /// stay deleted.
+    pub async fn prune_runs(&self, older_than: Duration) -> Result<u64> {
         let age = limits::millis(older_than);
-        let mut all = 0;
+        let mut deleted = 0;
         loop {
             let page = sqlx::query_scalar!(
                 "select pipeline.prune_runs_v1($1, $2, $3)",
                 age,
-                RUNS,
-                STEPS
+                MAX_RUNS_PER_TRANSACTION,
+                MAX_STEPS_PER_TRANSACTION
             )
             .fetch_one(self.pool())
             .await?
             .unwrap_or(0);
             if page == 0 {
-                return Ok(all);
+                return Ok(deleted);
             }
-            all += u64::try_from(page).unwrap_or(0);
+            deleted += u64::try_from(page).unwrap_or(0);
         }
     }
 }

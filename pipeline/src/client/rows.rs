@@ -8,7 +8,7 @@ use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgArgumentBuffer, PgHasArrayType, PgTypeInfo};
 use sqlx::{Encode, Postgres, Type};
 
-use super::new_run::History;
+use super::new_run::EventLevel;
 
 /// The id of Postgres's type `json`, which never changes.
 const JSON: PgTypeInfo = PgTypeInfo::with_oid(Oid(114));
@@ -26,31 +26,6 @@ pub(super) struct RunRow<'a> {
     pub(super) params: Option<Json<'a>>,
     pub(super) callbacks: Option<Json<'a>>,
     pub(super) tags: Option<&'a [String]>,
-}
-
-/// Which events of a run are stored: the type `pipeline.event_level`.
-#[derive(Debug, Clone, Copy, sqlx::Type)]
-#[sqlx(
-    type_name = "pipeline.event_level",
-    rename_all = "lowercase",
-    no_pg_array
-)]
-pub(super) enum EventLevel {
-    None,
-    Runs,
-    Steps,
-    All,
-}
-
-impl From<History> for EventLevel {
-    fn from(history: History) -> Self {
-        match history {
-            History::None => Self::None,
-            History::Runs => Self::Runs,
-            History::Steps => Self::Steps,
-            History::All => Self::All,
-        }
-    }
 }
 
 /// A step of a run to start: the type `pipeline.new_step`.

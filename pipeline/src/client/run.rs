@@ -1,4 +1,4 @@
-//! A run, and what can be asked of it.
+//! The handle to a run.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,12 +7,12 @@ use sqlx::PgExecutor;
 
 use super::Client;
 use super::start::Returns;
-use crate::Error;
+use crate::{Error, RunId};
 
-/// So many steps are named to somebody who asked for one that is not there.
-const SHOWN: i32 = 20;
+/// The maximum number of steps that an error names.
+const MAX_NAMED_STEPS: i32 = 20;
 
-/// A run: a handle, cheap to clone. `O` is what the run returns.
+/// A handle to a run, cheap to clone. `O` is the type of the run's output.
 ///
 /// ```no_run
 /// # use pipeline::{Client, Invalid, Pipeline};
@@ -30,59 +30,46 @@ const SHOWN: i32 = 20;
 /// ```
 pub struct Run<O = ()> {
     client: Client,
-    id: i64,
-    fresh: bool,
-    chained: Vec<i64>,
+    id: RunId,
+    is_new: bool,
     returns: Returns<O>,
 }
 
 impl<O> Run<O> {
-    pub(crate) fn new(client: Client, id: i64, fresh: bool) -> Self {
+    pub(crate) fn new(client: Client, id: impl Into<RunId>, is_new: bool) -> Self {
         Self {
             client,
-            id,
-            fresh,
-            chained: Vec::new(),
+            id: id.into(),
+            is_new,
             returns: PhantomData,
         }
     }
 
-    /// Its id.
-    pub fn id(&self) -> i64 {
+    /// Returns the run's id.
+    pub fn id(&self) -> RunId {
         self.id
     }
 
-    /// Whether this start made it; `false` where its key led to a run that was there, and where it
-    /// was [looked up](Client::run).
-    pub fn is_fresh(&self) -> bool {
-        self.fresh
+    /// Returns whether the call that returned this handle started the run: `false` if its key belonged to an
+    /// existing run, and if the run was [looked up](Client::run).
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
-    /// The runs that were chained to it when it was started, in the order they were named.
-    pub fn chained(&self) -> Vec<Run> {
-        let run = |id: &i64| Run::new(self.client.clone(), *id, self.fresh);
-        self.chained.iter().map(run).collect()
-    }
-
-    /// The same run as one that returns a `T`: what [`output`](Run::output) then decodes. Whether it
-    /// does, only that says.
+    /// Returns a handle to this run whose output has the type `T`. Whether the stored output decodes as a `T` is
+    /// checked by [`output`](Run::output).
     #[must_use]
     pub fn returning<T>(&self) -> Run<T> {
-        Run::new(self.client.clone(), self.id, self.fresh).with_chained(self.chained.clone())
-    }
-
-    pub(crate) fn with_chained(mut self, chained: Vec<i64>) -> Self {
-        self.chained = chained;
-        self
+        Run::new(self.client.clone(), self.id, self.is_new)
     }
 
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// What to say of a step that the run has not.
+    /// Returns the error for a step that the run does not have.
     pub(super) async fn no_step(&self, executor: impl PgExecutor<'_>, step: &str) -> Error {
-        let found = sqlx::query_file!("src/sql/run_keys.sql", self.id, SHOWN)
+        let found = sqlx::query_file!("src/sql/run_keys.sql", self.id.get(), MAX_NAMED_STEPS)
             .fetch_optional(executor)
             .await;
         let found = match found {
@@ -90,15 +77,12 @@ impl<O> Run<O> {
             Ok(None) => return Error::NoRun(self.id),
             Err(error) => return error.into(),
         };
-        let mut known = format!("`{}`", found.keys.join("`, `"));
-        if found.more > 0 {
-            known.push_str(&format!(" and {} more", found.more));
-        }
         Error::NoStep {
             run: self.id,
             pipeline: found.pipeline,
             step: jobs::extension::limits::shortened(step),
-            known,
+            known: found.keys,
+            more: usize::try_from(found.more).unwrap_or(0),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Starting: alone, in the caller's transaction, in bulk; from the same types in each case.
+//! Starting runs: alone, together, in bulk, in the caller's transaction, after other runs.
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -6,151 +6,176 @@ use std::marker::PhantomData;
 use futures_util::future::BoxFuture;
 use sqlx::{PgConnection, PgPool};
 
-use super::chain::{IntoStage, Stage};
-use super::control::tell;
 use super::grouped;
-use super::new_run::{History, NewRun};
-use super::plan::Plan;
-use super::send::{on_connection, on_pool};
+use super::new_run::{EventLevel, NewRun};
+use super::send::{Found, FoundRun, on_connection, on_pool};
+use super::stage::{IntoStage, Stage, Started, StartedRuns};
+use super::start_plan::StartPlan;
 use super::{Client, Run};
-use crate::coordinator::take_up_chains;
-use crate::{Error, Invalid, Result};
+use crate::db::requests::process_chain_requests;
+use crate::{Error, Result, RunId};
 
-/// Where the statements run.
+/// The connection that a start is sent on.
 pub(crate) enum Target<'a> {
     Pool(&'a PgPool),
     Connection(&'a mut PgConnection),
 }
 
-/// Starts one run when awaited, and with it those that are chained to it.
-#[must_use = "a run is started when this is awaited"]
-pub struct Start<'a, O> {
+/// Starts runs when awaited, and returns those of its first stage.
+///
+/// `R` is the type of the returned runs: [`Run<O>`](Run) for one pipeline, a tuple of runs for a tuple of
+/// pipelines, a `Vec` of runs for an array or a `Vec`. The call writes all of its runs in one transaction, or none.
+#[must_use = "runs are started when this is awaited"]
+pub struct Start<'a, R> {
     client: Client,
     target: Target<'a>,
-    run: Result<NewRun<O>, Invalid>,
-    then: Vec<Stage>,
+    after: Vec<i64>,
+    first: Stage,
+    rest: Vec<Stage>,
+    runs: PhantomData<fn() -> R>,
 }
 
-impl<'a, O> Start<'a, O> {
-    pub(crate) fn new(
+impl<'a, R> Start<'a, R> {
+    pub(super) fn new<S: IntoStage<Runs = R>>(
         client: &Client,
         target: Target<'a>,
-        run: Result<NewRun<O>, Invalid>,
+        stage: S,
     ) -> Self {
         Self {
             client: client.clone(),
             target,
-            run,
-            then: Vec::new(),
+            after: Vec::new(),
+            first: stage.into_stage(),
+            rest: Vec::new(),
+            runs: PhantomData,
         }
     }
 
-    /// Chains runs to it: one, or a tuple or a list of them that all start when it has succeeded. Said
-    /// again, chains the next to all of these. If a run does not succeed, all after it are skipped.
+    /// Chains the next stage: one run, or a tuple, an array or a `Vec` of runs that start together when all runs of
+    /// the stage before have succeeded. If one of those runs ends otherwise, all runs after it are skipped.
+    ///
+    /// The start still returns the runs of its first stage; [`Run::chained`] leads to the others.
     pub fn then(mut self, stage: impl IntoStage) -> Self {
-        self.then.push(stage.into_stage());
+        self.rest.push(stage.into_stage());
         self
     }
 
-    fn with(mut self, change: impl FnOnce(NewRun<O>) -> NewRun<O>) -> Self {
-        self.run = self.run.map(change);
+    /// Chains the first stage to existing runs, whether they have ended or not: it starts when all of them have
+    /// succeeded, and is skipped as soon as one of them ends otherwise.
+    ///
+    /// ```no_run
+    /// # use pipeline::{Client, Pipeline};
+    /// # async fn example(client: Client, [a, b, c]: [Pipeline; 3]) -> pipeline::Result<()> {
+    /// let (a, b) = client.start((a, b)).await?;
+    /// let c = client.start(c).after([&a, &b]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn after<I>(mut self, runs: I) -> Self
+    where
+        I: IntoIterator<Item: Into<RunId>>,
+    {
+        let runs = runs.into_iter().map(Into::into);
+        self.after.extend(runs.map(RunId::get));
+        self.after.sort_unstable();
+        self.after.dedup();
         self
     }
 
-    /// At most one run of this pipeline with this key, as long as it is kept: starting it again with the
-    /// same params returns the run that is there, and with other params is [`Error::KeyConflict`]. The key
-    /// stands for what is chained with [`then`](Self::then) too.
-    pub fn key(self, key: impl Into<String>) -> Self {
-        self.with(|run| run.key(key))
+    fn with(mut self, change: impl Fn(NewRun) -> NewRun) -> Self {
+        self.first.change(change);
+        self
     }
 
-    /// On whose behalf it runs.
+    /// Sets the actor on whose behalf the runs of the first stage run. A run of a later stage has its own:
+    /// [`NewRun::actor`].
     pub fn actor(self, actor: impl Into<String>) -> Self {
-        self.with(|run| run.actor(actor))
+        let actor = actor.into();
+        self.with(|run| run.actor(&actor))
     }
 
-    /// A word to find it by, besides those of its pipeline.
+    /// Adds a tag to the runs of the first stage, besides the tags of their pipelines.
     pub fn tag(self, tag: impl Into<String>) -> Self {
-        self.with(|run| run.tag(tag))
+        let tag = tag.into();
+        self.with(|run| run.tag(&tag))
     }
 
-    /// What is kept of it as events; by default, how the run and each of its steps ended.
-    pub fn history(self, history: History) -> Self {
-        self.with(|run| run.history(history))
+    /// Sets which events of the runs of the first stage are stored; by default, those of the run and the end of each
+    /// step.
+    pub fn event_level(self, level: EventLevel) -> Self {
+        self.with(|run| run.event_level(level))
     }
 }
 
-impl<'a, O: Send + 'a> IntoFuture for Start<'a, O> {
-    type Output = Result<Run<O>>;
+impl<O> Start<'_, Run<O>> {
+    /// Sets the key of the run. As long as the run is kept, its pipeline has no other run with this key: starting the
+    /// pipeline again with the same key and params returns the existing run, and with other params returns
+    /// [`Error::KeyConflict`]. The key stands for the runs that are chained with [`then`](Self::then), too.
+    pub fn key(self, key: impl Into<String>) -> Self {
+        let key = key.into();
+        self.with(|run| run.key(&key))
+    }
+}
+
+impl<'a, R: StartedRuns + Send + 'a> IntoFuture for Start<'a, R> {
+    type Output = Result<R>;
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let mut stages = vec![Stage::of(self.run)];
-            stages.extend(self.then);
-            let mut stages = chained(&self.client, self.target, &[], stages)
-                .await?
-                .into_iter();
-            let first = stages.next().and_then(|mut stage| stage.pop());
-            let (id, fresh) = first.ok_or(sqlx::Error::RowNotFound)?;
-            let chained = stages.flatten().map(|(id, _)| id).collect();
-            Ok(Run::new(self.client, id, fresh).with_chained(chained))
+            let first = self.first.into_runs()?;
+            let count = first.len();
+            let mut stages = vec![first];
+            for stage in self.rest {
+                stages.push(stage.into_runs()?);
+            }
+            // A stage without runs is passed over.
+            stages.retain(|stage| !stage.is_empty());
+            let mut started = start(&self.client, self.target, &self.after, stages).await?;
+            started.truncate(count);
+            let mut started = Started::new(&self.client, started);
+            let runs = R::take(&mut started).ok_or(sqlx::Error::RowNotFound)?;
+            Ok(runs)
         })
     }
 }
 
-/// Starts runs: checks all of them before any is written.
-pub(crate) async fn start<O>(
-    client: &Client,
-    target: Target<'_>,
-    runs: Vec<Result<NewRun<O>, Invalid>>,
-) -> Result<Vec<Run<O>>> {
-    if runs.is_empty() {
-        return Ok(Vec::new());
+impl<R> std::fmt::Debug for Start<'_, R> {
+    /// Omits the params, which must not appear in logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Start")
+            .field("after", &self.after)
+            .field("first", &self.first)
+            .field("rest", &self.rest)
+            .finish()
     }
-    let stage = runs.into_iter().map(Stage::of).collect::<Vec<_>>();
-    let started = chained(client, target, &[], vec![Stage::all(stage)]).await?;
-    Ok(started
-        .into_iter()
-        .flatten()
-        .map(|(id, fresh)| Run::new(client.clone(), id, fresh))
-        .collect())
 }
 
 /// Starts a single run together with other starts of this client that wait.
-async fn together(client: &Client, stages: Vec<Vec<NewRun>>) -> Result<Vec<Vec<(i64, bool)>>> {
-    let mut started = Vec::with_capacity(stages.len());
-    for stage in stages {
-        let mut ids = Vec::with_capacity(stage.len());
-        for run in stage {
-            ids.push((grouped::wait(client, run).await?, true));
-        }
-        started.push(ids);
-    }
-    Ok(started)
+async fn start_grouped(client: &Client, run: NewRun) -> Result<Vec<(i64, bool)>> {
+    Ok(vec![(grouped::wait(client, run).await?, true)])
 }
 
-/// Starts the runs of each stage after those of the stage before it, and the first after these. Returns
-/// their ids, and whether they are new.
-pub(crate) async fn chained(
+/// Starts the runs of each stage after those of the stage before it, and the first stage after the runs `after`.
+/// Checks all runs before any is written. Returns the id of each run, stage after stage, and whether the run is new.
+async fn start(
     client: &Client,
     mut target: Target<'_>,
     after: &[i64],
-    stages: Vec<Stage>,
-) -> Result<Vec<Vec<(i64, bool)>>> {
-    let stages = stages
-        .into_iter()
-        .map(|stage| stage.0.into_iter().collect::<Result<Vec<_>, _>>())
-        .collect::<Result<Vec<_>, _>>()?;
-    let plan = Plan::of(&stages, after, client.bytes())?;
+    mut stages: Vec<Vec<NewRun>>,
+) -> Result<Vec<(i64, bool)>> {
+    let plan = StartPlan::of(&stages, after, client.bytes())?;
     if plan.count == 0 {
-        return Ok(stages.iter().map(|_| Vec::new()).collect());
+        return Ok(Vec::new());
     }
-    client.look_for(plan.wanted());
+    client.warn_unroutable(plan.demands());
     let is_groupable = matches!(target, Target::Pool(_)) && grouped::is_groupable(&plan);
     let sender = is_groupable.then(|| grouped::try_send(client)).flatten();
     if is_groupable && sender.is_none() {
-        return together(client, stages).await;
+        drop(plan);
+        let only = stages.pop().and_then(|mut stage| stage.pop());
+        let run = only.ok_or(sqlx::Error::RowNotFound)?;
+        return start_grouped(client, run).await;
     }
     let found = match &mut target {
         Target::Connection(connection) => on_connection(client, connection, &plan).await?,
@@ -158,39 +183,22 @@ pub(crate) async fn chained(
     };
     drop(sender);
     if let (Target::Pool(pool), false) = (&target, after.is_empty()) {
-        // The runs that it is chained to may have ended: then it begins, or is skipped, at once.
-        let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
-        let effects = take_up_chains(pool, &ids).await;
-        tell(pool, &effects.queues, effects.notifications, false).await;
+        // The runs that come before may have ended: then the new runs start, or are skipped, at once.
+        let ids: Vec<i64> = found.iter().map(|run| run.id).collect();
+        process_chain_requests(pool, &ids).await;
     }
-    let mut found = found.into_iter();
-    let mut started = Vec::new();
-    for stage in &stages {
-        let mut ids = Vec::new();
-        for (run, found) in stage.iter().zip(&mut found) {
-            match found {
-                (id, Some(false)) => {
-                    return Err(Error::KeyConflict {
-                        pipeline: run.pipeline.name().to_owned(),
-                        key: run.key.clone().unwrap_or_default(),
-                        run: id,
-                    });
-                }
-                (id, found) => ids.push((id, found.is_none())),
-            }
-        }
-        started.push(ids);
-    }
-    Ok(started)
+    let runs = stages.iter().flatten().zip(found);
+    runs.map(|(run, FoundRun { id, found })| match found {
+        Found::New => Ok((id, true)),
+        Found::Existing => Ok((id, false)),
+        Found::Conflict => Err(Error::KeyConflict {
+            pipeline: run.pipeline.name().to_owned(),
+            key: run.key.clone().unwrap_or_default(),
+            run: id.into(),
+        }),
+    })
+    .collect()
 }
 
-impl<O> std::fmt::Debug for Start<'_, O> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Start")
-            .field("run", &self.run.as_ref().map(|run| run.pipeline.name()))
-            .finish()
-    }
-}
-
-/// Only to name the type that a run returns.
+/// The type that a run returns, named without a value of it.
 pub(crate) type Returns<O> = PhantomData<fn() -> O>;

@@ -5,18 +5,18 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use jobs::JobStatus;
+use jobs::{JobId, JobStatus};
 use serde::{Serialize, Serializer};
 
 use super::{Client, Run};
-use crate::{Error, Failure, Result, RunStatus, StepStatus};
+use crate::{Error, Failure, Result, RunId, RunStatus, StepStatus};
 
 /// A run, without its steps.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct RunInfo {
     /// Its id.
-    pub id: i64,
+    pub id: RunId,
     /// The name of its pipeline.
     pub pipeline: String,
     /// Where it stands.
@@ -30,7 +30,7 @@ pub struct RunInfo {
     /// The key it was started with.
     pub key: Option<String>,
     /// The run of which it is a re-run.
-    pub rerun_of: Option<i64>,
+    pub rerun_of: Option<RunId>,
     /// When it was made.
     pub created_at: DateTime<Utc>,
     /// When this round started.
@@ -51,8 +51,12 @@ pub struct RunState {
     /// The run.
     #[serde(flatten)]
     pub run: RunInfo,
-    /// Its steps; none comes before one that it depends on.
+    /// The steps of the run, each after the steps that it depends on.
     pub steps: Vec<StepState>,
+    /// The runs that this run comes directly after in its chain.
+    pub upstream: Vec<RunId>,
+    /// The runs that come directly after this run in its chain.
+    pub chained: Vec<RunId>,
 }
 
 impl RunState {
@@ -91,9 +95,9 @@ pub struct StepState {
     pub attempt: u16,
     /// How many may.
     pub attempts: Option<u16>,
-    /// Why it is as it is, where that is not its own doing.
-    pub why: Option<Why>,
-    /// Why it failed; while it may still be tried again, why its last attempt did.
+    /// StepReason it is as it is, where that is not its own doing.
+    pub reason: Option<StepReason>,
+    /// StepReason it failed; while it may still be tried again, why its last attempt did.
     pub error: Option<Failure>,
     /// The arm it chose, where it is a branch.
     pub arm: Option<String>,
@@ -106,11 +110,11 @@ pub struct StepState {
     /// How long its last attempt took. In JSON, `ran_ms`.
     #[serde(rename = "ran_ms", serialize_with = "as_millis")]
     pub ran: Option<Duration>,
-    /// The id of its job, which is that of its batch.
-    pub batch: i64,
+    /// The id of its job, where it has one.
+    pub job_id: JobId,
 }
 
-jobs::words! {
+jobs::text_enum! {
     /// What a step is.
     NodeKind, "kind of a step";
     /// A job.
@@ -131,13 +135,13 @@ jobs::words! {
     Signal = "signal",
 }
 
-/// Why a step is as it is, where that is not its own doing. The names are keys of steps.
+/// StepReason a step is as it is, where that is not its own doing. The names are keys of steps.
 ///
-/// In JSON, an object whose `reason` is the word of the view `pipeline.run_steps`.
+/// In JSON, an object whose `kind` is the `reason` of the view `pipeline.run_steps`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "reason", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Why {
+pub enum StepReason {
     /// It came after any of several, and this one succeeded first.
     First {
         /// The step before it.
@@ -180,7 +184,7 @@ pub enum Why {
     RunSkipped,
 }
 
-impl Why {
+impl StepReason {
     fn of(reason: &str, cause: Option<String>) -> Option<Self> {
         let step = cause.unwrap_or_default();
         Some(match reason {
@@ -200,7 +204,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for StepReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::First { upstream } => write!(f, "`{upstream}` was the first to succeed"),
@@ -222,14 +226,14 @@ impl fmt::Display for Why {
 macro_rules! run_info {
     ($row:ident) => {
         $crate::client::state::RunInfo {
-            id: $row.id,
+            id: $row.id.into(),
             pipeline: $row.pipeline,
             status: $row.status.parse().map_err(sqlx::Error::from)?,
             round: u32::try_from($row.round).unwrap_or(1),
             actor: $row.actor,
             tags: $row.tags.unwrap_or_default(),
             key: $row.key,
-            rerun_of: $row.rerun_of,
+            rerun_of: $row.rerun_of.map($crate::RunId::from),
             created_at: $row.created_at,
             started_at: $row.started_at,
             ended_at: $row.ended_at,
@@ -257,8 +261,8 @@ impl<O> Run<O> {
     /// let state = run.state().await?;
     /// println!("{} is {}", state.pipeline, state.status);
     /// for step in &state.steps {
-    ///     match &step.why {
-    ///         Some(why) => println!("  {} is {}: {why}", step.key, step.status),
+    ///     match &step.reason {
+    ///         Some(reason) => println!("  {} is {}: {reason}", step.key, step.status),
     ///         None => println!("  {} is {}", step.key, step.status),
     ///     }
     /// }
@@ -270,10 +274,11 @@ impl<O> Run<O> {
     ///
     /// [`Error::NoRun`]; when the database cannot be asked.
     pub async fn state(&self) -> Result<RunState> {
-        let rows = sqlx::query_file!("src/sql/run_state.sql", self.id())
+        let rows = sqlx::query_file!("src/sql/run_state.sql", self.id().get())
             .fetch_all(self.client().pool())
             .await?;
         let mut run = None;
+        let (mut upstream, mut chained) = (Vec::new(), Vec::new());
         let mut steps = Vec::with_capacity(rows.len());
         for row in rows {
             let ran = row.ran_ms.and_then(|ms| u64::try_from(ms).ok());
@@ -292,28 +297,37 @@ impl<O> Run<O> {
                     .map_err(sqlx::Error::from)?,
                 attempt: count(row.attempt),
                 attempts: row.max_attempts.map(count),
-                why: row.reason.and_then(|reason| Why::of(&reason, row.cause)),
+                reason: row
+                    .reason
+                    .and_then(|reason| StepReason::of(&reason, row.cause)),
                 arm: row.arm,
                 enqueued_at: row.enqueued_at,
                 started_at: row.step_ended_at.zip(ran).map(|(ended, ran)| ended - ran),
                 ended_at: row.step_ended_at,
                 ran,
-                batch: row.batch,
+                job_id: row.batch.into(),
             });
+            upstream.extend(row.upstream.into_iter().flatten().map(RunId::from));
+            chained.extend(row.chained.into_iter().flatten().map(RunId::from));
             if run.is_none() {
                 run = Some(run_info!(row));
             }
         }
         let run = run.ok_or(Error::NoRun(self.id()))?;
-        Ok(RunState { run, steps })
+        Ok(RunState {
+            run,
+            steps,
+            upstream,
+            chained,
+        })
     }
 }
 
 impl Client {
-    pub(super) async fn status(&self, run: i64) -> Result<RunStatus> {
+    pub(super) async fn status(&self, run: RunId) -> Result<RunStatus> {
         let status = sqlx::query_scalar!(
             r#"select status::text as "status!" from pipeline.runs where id = $1"#,
-            run
+            run.get()
         )
         .fetch_optional(self.pool())
         .await?

@@ -14,9 +14,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::MissedTickBehavior;
 
 use super::output::Returned;
-use super::send::is_passing;
 use crate::RunStatus;
-use crate::coordinator::CHANNEL;
+use crate::db::is_transient;
+use crate::db::notifications::ENDED_RUNS_CHANNEL;
 
 /// How often all are looked at.
 const POLL: Duration = Duration::from_secs(1);
@@ -260,7 +260,7 @@ impl Service {
             tracing::warn!(%error, "not listening for the ends of runs; the poll goes on");
             // The server may have no room for one more connection: then one of the application's.
             match self.waiters.look(pool, &self.waiters.all()).await {
-                Err(error @ sqlx::Error::Database(_)) if !is_passing(&error) => return,
+                Err(error @ sqlx::Error::Database(_)) if !is_transient(&error) => return,
                 _ if self.has_ended() => return,
                 _ => tokio::time::sleep(wait).await,
             }
@@ -272,7 +272,7 @@ impl Service {
     async fn listen(&mut self, own: &PgPool, wait: &mut Duration) -> Result<(), sqlx::Error> {
         let mut listener = PgListener::connect_with(own).await?;
         listener.eager_reconnect(false);
-        listener.listen(CHANNEL).await?;
+        listener.listen(ENDED_RUNS_CHANNEL).await?;
         let database = sqlx::query_scalar!("select pipeline.database_id_v1()")
             .fetch_one(&mut listener)
             .await?;

@@ -2,6 +2,8 @@
 
 use jobs::extension::{Claimed, Input, InputValue, Owner, redact};
 
+use crate::db::ids::run_of;
+use crate::db::shape::arrange;
 use crate::declare::Failure;
 use crate::graph::spec::Shape;
 
@@ -50,7 +52,7 @@ pub(super) fn lost(job: &mut Claimed) {
         format!(
             "job {} is a step of run {}, which somebody has deleted: start a new run",
             job.id,
-            super::run_of(job.id)
+            run_of(job.id)
         ),
     );
 }
@@ -61,7 +63,7 @@ impl Row {
         job.args = self.params.take().unwrap_or_else(|| "null".to_owned());
         job.options = self.options.take();
         job.owner = self.key.take().map(|label| Owner {
-            id: super::run_of(job.id),
+            id: run_of(job.id),
             label,
             generation: self
                 .round
@@ -105,7 +107,7 @@ impl Row {
         };
         let mut elements = self.elements().into_iter();
         match shape {
-            Some(shape) => Input::Value(shaped(&shape, &mut elements)),
+            Some(shape) => Input::Value(arrange(&shape, &mut elements)),
             None if elements.len() == 0 => Input::None,
             None if elements.len() == 1 => elements.next().map_or(Input::None, Input::Value),
             None => Input::Value(InputValue::Many(elements.collect())),
@@ -154,22 +156,5 @@ fn element(takes: &str, output: Option<String>, failure: Option<Failure>) -> Inp
         ("maybe", _, Some(output)) => InputValue::Present(output),
         (_, _, Some(output)) => InputValue::Value(output),
         (_, _, None) => InputValue::Absent,
-    }
-}
-
-/// Arranges the elements in the shape that the step's input type expects.
-pub(crate) fn shaped(shape: &Shape, elements: &mut impl Iterator<Item = InputValue>) -> InputValue {
-    match shape {
-        Shape::One => elements.next().unwrap_or(InputValue::Absent),
-        Shape::Maybe => match elements.next() {
-            Some(InputValue::Value(json)) => InputValue::Present(json),
-            other => other.unwrap_or(InputValue::Absent),
-        },
-        Shape::List(count) => InputValue::Many(elements.take(*count as usize).collect()),
-        // serde represents `()` as null.
-        Shape::Tuple(shapes) if shapes.is_empty() => InputValue::Value("null".to_owned()),
-        Shape::Tuple(shapes) => {
-            InputValue::Many(shapes.iter().map(|shape| shaped(shape, elements)).collect())
-        }
     }
 }

@@ -5,47 +5,28 @@
 //! attempts, and loads the inputs of claimed steps. The transitions are written in SQL: see
 //! `migrations/0611_advance.sql`.
 
-mod errands;
 mod input;
-mod reconcile;
+mod reconciler;
+mod requests;
 mod rows;
-mod store;
 
 use std::collections::{HashMap, HashSet};
 
 use futures_util::future::BoxFuture;
 use jobs::extension::{
     AfterCommit, AttemptEnd, ClaimHook, Claimed, EndHook, EndRow, EndSettings, Ended, FailedRow,
-    Notification, SlotOffer, positions,
+    SlotOffer, positions,
 };
 use sqlx::PgConnection;
 
-pub(crate) use errands::{Errands, REQUESTS, is_in_the_way, take_up_chains};
-pub(crate) use input::{InputLimits, shaped};
-pub(crate) use reconcile::{EVERY, Reconciler};
-pub(crate) use rows::EndedRunRow;
+use crate::db::ended_run::EndedRunRow;
+use crate::db::ids::run_of;
+use crate::db::notifications::runs_ended;
+
+pub(crate) use input::InputLimits;
+pub(crate) use reconciler::{RECONCILE_INTERVAL, ReconcilerTask};
+pub(crate) use requests::RequestTask;
 use rows::{OfferRow, StartedRow};
-pub(crate) use store::{Kept, kind_name, options_json, store};
-
-/// The channel that announces ended runs.
-pub(crate) const CHANNEL: &str = "pipeline_runs";
-/// The number of run ids in one notification, whose payload is limited to less than 8,000 bytes.
-const IDS_PER_NOTIFICATION: usize = 350;
-
-/// Returns the id of a step's job, which is also the id of its batch.
-pub(crate) fn step_id(run: i64, no: u32) -> i64 {
-    (run << 18) + 2 * i64::from(no)
-}
-
-/// Returns the run that a step's job belongs to.
-pub(crate) fn run_of(job: i64) -> i64 {
-    job >> 18
-}
-
-/// Returns the number of the step in its graph.
-pub(crate) fn no_of(job: i64) -> u32 {
-    u32::try_from((job & 0x3_FFFF) >> 1).unwrap_or(0)
-}
 
 /// Builds an [`input::Row`] from a row of any query with the columns of `pipeline.load_inputs_v1`.
 macro_rules! given {
@@ -152,7 +133,7 @@ impl EndHook for Coordinator {
             ended.effects.queues = row.queues.unwrap_or_default();
             let over = row.ended_runs.unwrap_or_default();
             let ids: Vec<i64> = over.iter().map(|run| run.id).collect();
-            ended.effects.notifications = news(&ids);
+            ended.effects.notifications = runs_ended(&ids);
             let started = row.started.into_iter().flatten();
             ended.effects.started = started
                 .map(|step| step.into_claimed(ends, self.limits))
@@ -187,18 +168,6 @@ async fn give_back(
         .fetch_one(connection)
         .await?;
     Ok(())
-}
-
-/// Returns the notifications that announce ended runs.
-pub(crate) fn news(runs: &[i64]) -> Vec<Notification> {
-    let text = |runs: &[i64]| {
-        let ids: Vec<String> = runs.iter().map(i64::to_string).collect();
-        Notification {
-            channel: CHANNEL,
-            payload: ids.join(","),
-        }
-    };
-    runs.chunks(IDS_PER_NOTIFICATION).map(text).collect()
 }
 
 impl ClaimHook for Coordinator {
@@ -246,18 +215,5 @@ impl ClaimHook for Coordinator {
             });
             give_back(connection, &put_off).await
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_has_the_id_that_its_run_and_its_place_give_it() {
-        for (run, no) in [(1, 0), (1, 1), (7, 99_999), (1 << 40, 131_071)] {
-            let id = step_id(run, no);
-            assert_eq!((run_of(id), no_of(id), id % 2), (run, no, 0), "{run} {no}");
-        }
     }
 }

@@ -36,21 +36,6 @@ impl<'a> OfferRow<'a> {
     }
 }
 
-/// A run that has ended: `pipeline.ended_run`.
-#[derive(Debug, sqlx::Type)]
-#[sqlx(type_name = "pipeline.ended_run", no_pg_array)]
-pub(crate) struct EndedRunRow {
-    pub(crate) id: i64,
-    pub(crate) status: String,
-    pub(crate) graph: i64,
-}
-
-impl PgHasArrayType for EndedRunRow {
-    fn array_type_info() -> PgTypeInfo {
-        PgTypeInfo::array_of("pipeline.ended_run")
-    }
-}
-
 /// A step that starts in this worker: `pipeline.started_step`.
 #[derive(sqlx::Type)]
 #[sqlx(type_name = "pipeline.started_step", no_pg_array)]

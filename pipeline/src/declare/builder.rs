@@ -490,7 +490,7 @@ fn resolved(options: &JobOptions) -> StepOptions {
     StepOptions {
         queue: options.queue.to_owned(),
         priority: options.priority,
-        max_attempts: options.attempts,
+        max_attempts: options.max_attempts,
         timeout_ms: options.timeout.map(millis),
         lease_ms: millis(options.lease),
         backoff: options.backoff,

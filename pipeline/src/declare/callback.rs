@@ -30,7 +30,7 @@ impl FailureInput for () {}
 #[non_exhaustive]
 pub struct RunEnded {
     /// The id of the run.
-    pub run: i64,
+    pub run: crate::RunId,
     /// The name of its pipeline.
     pub pipeline: String,
     /// The final status of the run; `skipped` means that a run before it in its chain did not succeed.

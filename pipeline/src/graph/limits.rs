@@ -30,7 +30,7 @@ const MAX_DISPLAY_NAME_BYTES: usize = 256;
 /// The length of the longest description, in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 4 << 10;
 /// The longest duration, in milliseconds.
-const MAX_DURATION_MS: u64 = jobs::extension::limits::LONGEST.as_secs() * 1_000;
+const MAX_DURATION_MS: u64 = jobs::extension::limits::MAX_DURATION.as_secs() * 1_000;
 const DURATION_RANGE: &str = "from 1 ms to 100 years";
 
 /// Checks what holds for the whole pipeline.

@@ -80,7 +80,7 @@ async fn a_run_without_callbacks_ends_without() {
 
 /// A callback that fails each time.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 2, backoff = "fixed(1ms)", queue = "told.apart")]
+#[job(max_attempts = 2, backoff = "fixed(1ms)", queue = "told.apart")]
 struct Raise;
 
 impl Perform for Raise {

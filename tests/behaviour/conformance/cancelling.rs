@@ -24,7 +24,7 @@ async fn a_run_that_waits_in_a_chain_is_cancelled_at_once() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.client.start(two()).then(two()).await.unwrap();
-        let waits = &run.chained()[0];
+        let waits = &run.chained().await.unwrap()[0];
         it.is(waits, "pending", "a pending, b pending").await;
         waits.cancel().await.unwrap();
         it.is(waits, "cancelled", "a cancelled, b cancelled").await;
@@ -130,7 +130,7 @@ async fn cancelling_an_ended_run_names_it_and_its_status() {
         let start = it.client.start(single("halted", false));
         let halted = start.then(single("skipped", false)).await.unwrap();
         it.fail(&halted, "a").await;
-        let skipped = &halted.chained()[0];
+        let skipped = &halted.chained().await.unwrap()[0];
         for (run, wanted, steps) in [
             (&good, RunStatus::Succeeded, "a succeeded"),
             (&failed, RunStatus::Failed, "a failed"),
@@ -138,7 +138,7 @@ async fn cancelling_an_ended_run_names_it_and_its_status() {
             (skipped, RunStatus::Skipped, "a skipped"),
         ] {
             match run.cancel().await.unwrap_err() {
-                Error::RunEnded {
+                Error::NotCancellable {
                     run: id, status, ..
                 } => {
                     assert_eq!((id, status), (run.id(), wanted));
@@ -157,7 +157,7 @@ async fn a_cancel_that_is_rolled_back_never_was() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.client.start(two()).then(two()).await.unwrap();
-        let waits = &run.chained()[0];
+        let waits = &run.chained().await.unwrap()[0];
         let mut tx = db.pool().begin().await.unwrap();
         waits.cancel_in(&mut tx).await.unwrap();
         tx.rollback().await.unwrap();

@@ -1,6 +1,6 @@
 //! Chains: runs that start after other runs.
 
-use pipeline::{Continue, Pipeline, Run};
+use pipeline::{Continue, Pipeline, Run, RunFilter};
 use tests::with_database;
 
 use super::hand::{Hand, callbacks, failure, named, success};
@@ -17,7 +17,7 @@ fn one(name: &str) -> Pipeline {
 async fn chain(it: &Hand<'_>, names: [&str; 3]) -> [Run; 3] {
     let [a, b, c] = names.map(one);
     let run = it.client.start(a).then(b).then(c).await.unwrap();
-    let [second, third] = run.chained().try_into().unwrap();
+    let [second, third] = tests::chain_of(&run).await.try_into().unwrap();
     [run, second, third]
 }
 
@@ -28,17 +28,17 @@ async fn a_chain_can_be_followed_up_and_down() {
         let it = Hand::new(db).await;
         let runs = chain(&it, ["a", "b", "c"]).await;
         let ids = runs.each_ref().map(Run::id);
-        let ups =
-            "select coalesce(array_agg(upstream), '{}') from pipeline.chains where downstream = $1";
-        let downs =
-            "select coalesce(array_agg(downstream), '{}') from pipeline.chains where upstream = $1";
         for (at, (up, down)) in [(None, Some(1)), (Some(0), Some(2)), (Some(1), None)]
             .into_iter()
             .enumerate()
         {
-            let id = |at: Option<usize>| at.map(|at| ids[at]).into_iter().collect::<Vec<i64>>();
-            assert_eq!(it.ask::<_, Vec<i64>>(&runs[at], ups).await, id(up));
-            assert_eq!(it.ask::<_, Vec<i64>>(&runs[at], downs).await, id(down));
+            let id = |at: Option<usize>| at.map(|at| ids[at]).into_iter().collect::<Vec<_>>();
+            let of = |runs: Vec<Run>| runs.iter().map(Run::id).collect::<Vec<_>>();
+            let run = it.client.run(ids[at]);
+            assert_eq!(of(run.upstream().await.unwrap()), id(up));
+            assert_eq!(of(run.chained().await.unwrap()), id(down));
+            let state = run.state().await.unwrap();
+            assert_eq!((state.upstream, state.chained), (id(up), id(down)));
         }
     })
     .await;
@@ -80,6 +80,44 @@ async fn what_comes_after_a_run_that_halted_is_skipped_and_says_so() {
     .await;
 }
 
+#[tokio::test]
+async fn a_stage_without_runs_is_passed_over() {
+    with_database(async |db| {
+        let mut it = Hand::new(db).await;
+        let start = it.client.start(Vec::<Pipeline>::new());
+        let start = start.then(one("a")).then(one("b")).tag("none");
+        assert!(start.await.unwrap().is_empty());
+        let runs = it.client.runs(&RunFilter::new()).await.unwrap().items;
+        let id = |name: &str| runs.iter().find(|run| run.pipeline == name).unwrap().id;
+        let (a, b) = (it.client.run(id("a")), it.client.run(id("b")));
+        it.is(&a, "running", "a enqueued").await;
+        it.is(&b, "pending", "b pending").await;
+        it.succeed(&a, "a").await;
+        it.is(&b, "running", "b enqueued").await;
+        // Also between existing runs and the next stage.
+        let start = it.client.start(Vec::<Pipeline>::new()).after([&b]);
+        start.then(one("c")).await.unwrap();
+        let c = &b.chained().await.unwrap()[0];
+        it.is(c, "pending", "c pending").await;
+        it.succeed(&b, "b").await;
+        it.is(c, "running", "c enqueued").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_chain_of_a_run_that_does_not_exist_is_an_error() {
+    with_database(async |db| {
+        let it = Hand::new(db).await;
+        let run = it.client.run(7.into());
+        for chain in [run.chained().await, run.upstream().await] {
+            let error = chain.unwrap_err();
+            assert!(matches!(error, pipeline::Error::NoRun(_)), "{error}");
+        }
+    })
+    .await;
+}
+
 /// Scenarios: T254, T255
 #[tokio::test]
 async fn several_come_after_one() {
@@ -93,7 +131,7 @@ async fn several_come_after_one() {
             let run = start.await.unwrap();
             it.end(&run, "a", end).await;
             it.drain(&[]).await;
-            for (run, steps) in run.chained().iter().zip(steps) {
+            for (run, steps) in run.chained().await.unwrap().iter().zip(steps) {
                 it.is(run, status, steps).await;
             }
         }
@@ -106,9 +144,9 @@ async fn several_come_after_one() {
 async fn one_comes_after_several_that_start_together() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
-        let stages = it.client.start_all((one("a"), one("b"))).then(one("c"));
-        let stages = stages.await.unwrap();
-        let (a, b, c) = (&stages[0][0], &stages[0][1], &stages[1][0]);
+        let start = it.client.start((one("a"), one("b"))).then(one("c"));
+        let (a, b) = &start.await.unwrap();
+        let c = &a.chained().await.unwrap()[0];
         it.is(a, "running", "a enqueued").await;
         it.is(b, "running", "b enqueued").await;
         it.succeed(a, "a").await;
@@ -155,9 +193,9 @@ async fn what_is_chained_to_a_run_that_has_succeeded_starts_at_once() {
         let run = it.start(one("a")).await;
         it.succeed(&run, "a").await;
         let late = run.then(one("b")).await.unwrap();
-        it.is(&late[0][0], "running", "b enqueued").await;
+        it.is(&late, "running", "b enqueued").await;
         it.drain(&[]).await;
-        it.is(&late[0][0], "succeeded", "b succeeded").await;
+        it.is(&late, "succeeded", "b succeeded").await;
     })
     .await;
 }
@@ -170,9 +208,10 @@ async fn what_is_chained_to_a_run_that_has_halted_is_skipped_at_once() {
         let run = it.start(one("a")).await;
         it.fail(&run, "a").await;
         let late = run.then(one("b")).then(one("c")).await.unwrap();
-        it.is(&late[0][0], "skipped", "b skipped").await;
-        it.is(&late[1][0], "skipped", "c skipped").await;
-        assert_eq!(it.fired(&late[0][0]).await, "complete");
+        it.is(&late, "skipped", "b skipped").await;
+        it.is(&late.chained().await.unwrap()[0], "skipped", "c skipped")
+            .await;
+        assert_eq!(it.fired(&late).await, "complete");
     })
     .await;
 }
@@ -184,10 +223,10 @@ async fn what_is_chained_to_several_that_have_ended_starts_at_once() {
         let mut it = Hand::new(db).await;
         let (a, b) = (it.start(one("a")).await, it.start(one("b")).await);
         it.drain(&[]).await;
-        let late = it.client.after([a.id(), b.id()], one("c")).await.unwrap();
-        it.is(&late[0][0], "running", "c enqueued").await;
+        let late = it.client.start(one("c")).after([&a, &b]).await.unwrap();
+        it.is(&late, "running", "c enqueued").await;
         it.drain(&[]).await;
-        it.is(&late[0][0], "succeeded", "c succeeded").await;
+        it.is(&late, "succeeded", "c succeeded").await;
     })
     .await;
 }
@@ -269,7 +308,7 @@ async fn an_advance_that_the_database_breaks_off_is_done_again() {
         let it = Running::start(db);
         let start = it.client.start(one("a")).then((one("b"), one("c")));
         let run = start.await.unwrap();
-        for chained in run.chained() {
+        for chained in run.chained().await.unwrap() {
             it.becomes(&chained, "succeeded").await;
         }
         let tries: i64 = sqlx::query_scalar("select last_value from public.tries")
@@ -324,14 +363,16 @@ async fn a_chain_goes_on_after_a_run_whose_failures_are_optional_and_not_after_o
         });
         let run = it.client.start(optional).then(one("b")).await.unwrap();
         it.fail(&run, "a").await;
-        it.is(&run.chained()[0], "running", "b enqueued").await;
+        it.is(&run.chained().await.unwrap()[0], "running", "b enqueued")
+            .await;
         let failed = named("c", |p| {
             p.failure_strategy(Continue);
             p.step("c", act("c"));
         });
         let run = it.client.start(failed).then(one("d")).await.unwrap();
         it.fail(&run, "c").await;
-        it.is(&run.chained()[0], "skipped", "d skipped").await;
+        it.is(&run.chained().await.unwrap()[0], "skipped", "d skipped")
+            .await;
     })
     .await;
 }
@@ -352,7 +393,7 @@ async fn a_failure_skips_all_of_a_long_chain_at_once() {
         }
         let run = start.await.unwrap();
         it.fail(&run, "a").await;
-        let chained = run.chained();
+        let chained = tests::chain_of(&run).await;
         assert_eq!(chained.len(), 200);
         for pair in chained.chunks(2) {
             it.is(&pair[0], "skipped", "b skipped").await;

@@ -24,6 +24,7 @@ async fn old_runs_that_have_ended_go_and_others_stay() {
         };
         let start = async |it: &Hand<'_>| it.client.start(one()).await.unwrap();
         let succeeded = it.client.start(one()).then(one()).await.unwrap();
+        let chained = &succeeded.chained().await.unwrap()[0];
         it.drain(&[]).await;
         let halted = start(&it).await;
         it.fail(&halted, "a").await;
@@ -40,8 +41,8 @@ async fn old_runs_that_have_ended_go_and_others_stay() {
         let attempts = "select count(*) from pipeline.attempts where job >> 18 = $1";
         assert_eq!(it.ask::<_, i64>(&halted, attempts).await, 1);
 
-        assert_eq!(it.client.prune(365 * DAY).await.unwrap(), 0);
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 4);
+        assert_eq!(it.client.prune_runs(365 * DAY).await.unwrap(), 0);
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 4);
         let rows = |of: &'static str, run: i64| async move {
             let count: i64 = sqlx::query_scalar(of)
                 .bind(run)
@@ -50,7 +51,6 @@ async fn old_runs_that_have_ended_go_and_others_stay() {
                 .unwrap();
             count
         };
-        let chained = &succeeded.chained()[0];
         for run in [&succeeded, chained, &halted, &cancelled].map(Run::id) {
             for of in [
                 "select count(*) from pipeline.runs where id = $1",
@@ -60,12 +60,12 @@ async fn old_runs_that_have_ended_go_and_others_stay() {
                 "select count(*) from pipeline.chains where $1 in (upstream, downstream)",
                 attempts,
             ] {
-                assert_eq!(rows(of, run).await, 0, "{of}");
+                assert_eq!(rows(of, run.get()).await, 0, "{of}");
             }
         }
         for run in [&cancelling, &running, &recent] {
             let of = "select count(*) from pipeline.steps where run = $1";
-            assert_eq!(rows(of, Run::id(run)).await, 2);
+            assert_eq!(rows(of, Run::id(run).get()).await, 2);
         }
     })
     .await;
@@ -85,15 +85,15 @@ async fn what_jobs_of_your_own_went_through_stays_when_runs_go() {
         it.fail(&run, "a").await;
         let own = jobs::Client::new(db.pool().clone());
         let job = own.enqueue(act("own")).await.unwrap().id;
-        assert_eq!(job >> 18, run.id(), "it lies among them");
+        assert_eq!(job.get() >> 18, run.id().get(), "it lies among them");
         let failed = "insert into pipeline.attempts (job, attempt, token, outcome, error_class,
                                                      error_message, ended_at)
                       values ($1, 1, 1, 'retried', 'Told', 'told to', pipeline.now())";
         let failed = sqlx::query(failed).bind(job).execute(db.pool());
         failed.await.unwrap();
         db.move_clock(40 * DAY).await;
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 1);
-        assert_eq!(own.attempts(job).await.unwrap().len(), 1);
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 1);
+        assert_eq!(own.job(job).attempts().await.unwrap().len(), 1);
     })
     .await;
 }
@@ -112,13 +112,13 @@ async fn a_run_that_another_is_being_chained_to_stays() {
         db.move_clock(40 * DAY).await;
         let mut tx = db.pool().begin().await.unwrap();
         let chain = run.then_in(&mut tx, one()).await.unwrap();
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 0);
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 0);
         tx.commit().await.unwrap();
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 0);
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 0);
         // Taken up: it is skipped, and nothing holds the other any more.
         take_up_all(db.pool()).await;
-        assert_eq!(it.status(chain[0][0].id()).await, "skipped");
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 1);
+        assert_eq!(it.status(chain.id()).await, "skipped");
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 1);
         let error = run.then(one()).await.unwrap_err();
         assert!(matches!(error, pipeline::Error::NoRun(_)), "{error}");
 
@@ -207,7 +207,9 @@ async fn a_run_behind_a_deleted_one_that_failed_is_skipped_when_it_is_opened_aga
         };
         let run = it.client.start(one()).then(one()).then(one());
         let run = run.await.unwrap();
-        let [down, last] = [&run.chained()[0], &run.chained()[1]];
+        let [down, last] = &tests::chain_of(&run).await[..] else {
+            panic!("two runs come after it");
+        };
         down.cancel().await.unwrap();
         it.fail(&run, "a").await;
         it.is(down, "cancelled", "a cancelled").await;
@@ -220,13 +222,13 @@ async fn a_run_behind_a_deleted_one_that_failed_is_skipped_when_it_is_opened_aga
             .await
             .unwrap();
         db.move_clock(40 * DAY).await;
-        assert_eq!(it.client.prune(30 * DAY).await.unwrap(), 1);
+        assert_eq!(it.client.prune_runs(30 * DAY).await.unwrap(), 1);
         down.reopen().force().await.unwrap();
         it.is(down, "skipped", "a skipped").await;
         it.is(last, "skipped", "a skipped").await;
         // What came after one that succeeded begins.
         let run = it.client.start(one()).then(one()).await.unwrap();
-        let down = &run.chained()[0];
+        let down = &run.chained().await.unwrap()[0];
         down.cancel().await.unwrap();
         it.succeed(&run, "a").await;
         sqlx::query(younger)
@@ -235,7 +237,7 @@ async fn a_run_behind_a_deleted_one_that_failed_is_skipped_when_it_is_opened_aga
             .await
             .unwrap();
         db.move_clock(40 * DAY).await;
-        it.client.prune(30 * DAY).await.unwrap();
+        it.client.prune_runs(30 * DAY).await.unwrap();
         down.reopen().force().await.unwrap();
         it.is(down, "running", "a enqueued").await;
     })

@@ -291,7 +291,7 @@ async fn a_chained_run_waits_and_then_begins_or_is_skipped() {
             (failure(), "skipped", "a skipped"),
         ] {
             let run = it.client.start(one(1)).then(one(1)).await.unwrap();
-            let next = &run.chained()[0];
+            let next = &run.chained().await.unwrap()[0];
             it.is(next, "pending", "a pending").await;
             assert!(!it.is_halted(next).await);
             let no_params: bool = it
@@ -367,11 +367,12 @@ async fn an_ended_run_is_opened_again_only_if_it_did_not_succeed() {
         let start = it.client.start(pipeline(false)).then(pipeline(false));
         let halted = start.await.unwrap();
         it.fail(&halted, "a").await;
-        let skipped = &halted.chained()[0];
+        let skipped = &halted.chained().await.unwrap()[0];
         for (run, status) in [(&good, "succeeded"), (skipped, "skipped")] {
             let refused = run.reopen().await.unwrap_err().to_string();
             let names = format!("run {} is {status} and cannot be reopened", run.id());
             assert!(refused.starts_with(&names), "{refused}");
+            assert!(refused.contains("`run.rerun()`"), "{refused}");
             assert_eq!(it.status(run.id()).await, status);
         }
         let failed = it.start(pipeline(true)).await;

@@ -216,7 +216,7 @@ impl<'a> Hand<'a> {
         }
     }
 
-    pub(super) async fn status(&self, run: i64) -> String {
+    pub(super) async fn status(&self, run: pipeline::RunId) -> String {
         sqlx::query_scalar("select status::text from pipeline.runs where id = $1")
             .bind(run)
             .fetch_one(self.db.pool())
@@ -224,7 +224,7 @@ impl<'a> Hand<'a> {
             .unwrap()
     }
 
-    async fn steps(&self, run: i64) -> String {
+    async fn steps(&self, run: pipeline::RunId) -> String {
         let steps: Vec<String> = sqlx::query_scalar(
             "select step || ' ' || status from pipeline.run_steps where run = $1 order by no",
         )

@@ -302,12 +302,12 @@ async fn what_is_chained_while_its_upstreams_end_starts_once_and_is_never_forgot
             let client = it.client.clone();
             let ids = [a.id(), b.id()];
             let chaining =
-                tokio::spawn(async move { client.after(ids, single("c")).await.unwrap() });
+                tokio::spawn(async move { client.start(single("c")).after(ids).await.unwrap() });
             let (first, second) = (send(one, first), send(other, second));
             let (first, second) = (first.await.unwrap(), second.await.unwrap());
             (one, other) = (first.0, second.0);
             let late = chaining.await.unwrap();
-            let late = &late[0][0];
+            let late = &late;
             // A request that somebody held is taken up by a worker's errand.
             take_up_all(db.pool()).await;
             it.is(late, "running", "c enqueued").await;

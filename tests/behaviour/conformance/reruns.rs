@@ -23,7 +23,7 @@ async fn a_rerun_is_a_run_of_its_own_and_leaves_the_old_one_as_it_was() {
         let first = start.then(two("third")).await.unwrap();
         it.succeed(&first, "a").await;
         it.succeed(&first, "b").await;
-        let old = &first.chained()[0];
+        let old = &first.chained().await.unwrap()[0];
         it.fail(old, "a").await;
         it.is(old, "halted", "a failed, b skipped").await;
         let rows = "select (select r::text from pipeline.runs r where id = $1)

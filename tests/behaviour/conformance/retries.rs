@@ -12,7 +12,7 @@ use crate::runs::support::{Running, What, act, eventually};
 
 /// Fails twice, then succeeds.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 5, backoff = "fixed(1ms)")]
+#[job(max_attempts = 5, backoff = "fixed(1ms)")]
 struct Flaky;
 
 impl Perform for Flaky {

@@ -134,7 +134,7 @@ async fn starting_nothing_is_fine() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let none: Vec<Pipeline> = Vec::new();
-        assert!(it.client.start_many(none).await.unwrap().is_empty());
+        assert!(it.client.start(none).await.unwrap().is_empty());
     })
     .await;
 }
@@ -218,7 +218,7 @@ async fn a_step_waits_for_as_many_as_come_before_it() {
             p.step("c", act("c"));
         });
         let run = it.client.start(first).then(second).await.unwrap();
-        let run = &run.chained()[0];
+        let run = &run.chained().await.unwrap()[0];
         let found = waits(&it, run).await;
         assert_eq!(found, ["a 0", "b 0", "twice 1", "barrier:1 3", "c 1"]);
         assert_eq!(it.queued(run).await, 0);
@@ -246,7 +246,7 @@ async fn a_key_is_there_once_in_a_pipeline_and_may_be_in_another() {
             })
         };
         let runs = [named("one"), named("other"), named("one")];
-        assert_eq!(it.client.start_many(runs).await.unwrap().len(), 3);
+        assert_eq!(it.client.start(runs).await.unwrap().len(), 3);
     })
     .await;
 }
@@ -334,7 +334,7 @@ async fn whole_runs_from_start_to_end() {
             }
         });
         let video = it.client.start(video).await.unwrap();
-        assert!(video.is_fresh() && video.chained().is_empty());
+        assert!(video.is_new() && video.chained().await.unwrap().is_empty());
         let collected = it.client.start(collected).await.unwrap();
         let roots = it.client.start(roots).await.unwrap();
         for (run, count) in [(&video, 5), (&collected, 4), (&roots, 5)] {

@@ -21,7 +21,7 @@ fn tried_again() -> Pipeline {
 }
 
 /// What the callback for every end is given.
-async fn told(it: &Hand<'_>, run: i64) -> serde_json::Value {
+async fn told(it: &Hand<'_>, run: pipeline::RunId) -> serde_json::Value {
     let input = "select j.input from pipeline.dispatched_callbacks f
                  join pipeline.jobs j on j.id = f.job
                  where f.run = $1 and f.position = 0";
@@ -154,7 +154,7 @@ async fn a_reopening_that_is_refused_has_let_go_of_the_run_when_it_returns() {
             runtime.block_on(pool.close());
         });
         let error = returned.await.unwrap();
-        assert!(matches!(error, Error::RunEnded { .. }), "{error}");
+        assert!(matches!(error, Error::NotReopenable { .. }), "{error}");
         let locked: bool =
             sqlx::query_scalar("select locked from pipeline.lock_runs_v1(array[$1])")
                 .bind(id)

@@ -50,7 +50,7 @@ jobs! {
 #[job(
     queue = "media",
     priority = 3,
-    attempts = 7,
+    max_attempts = 7,
     backoff = "fixed(5s)",
     timeout = "1m"
 )]

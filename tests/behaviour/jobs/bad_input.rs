@@ -105,11 +105,11 @@ async fn arguments_are_at_most_a_mebibyte() {
         let error = refused(db, || new(&"x".repeat(room + 1))).await;
         assert_eq!(
             error.to_string(),
-            "1048577 bytes are too many for the arguments of `do`: 1048576 is the limit; store it \
+            "1048577 bytes of arguments for `do`, and 1048576 is the limit: store the data \
              elsewhere and pass a reference to it"
         );
         let most = client(db).enqueue(new(&"x".repeat(room))).await;
-        assert!(most.unwrap().is_fresh());
+        assert!(most.unwrap().is_new());
     })
     .await;
 }
@@ -123,10 +123,10 @@ async fn a_nul_is_refused_wherever_it_hides() {
             "the arguments of `do` cannot be stored: at `name` there is a NUL character, which \
              Postgres cannot store: remove it, or encode it"
         );
-        let error = refused(db, || new("a").unique_key("a\0b")).await;
+        let error = refused(db, || new("a").key("a\0b")).await;
         assert_eq!(
             error.to_string(),
-            "there is a NUL character in the unique key of `do`, which Postgres cannot store: remove \
+            "the key of `do` contains a NUL character, which Postgres cannot store: remove \
              it, or encode it"
         );
         // The text `\u0000` is no NUL.
@@ -138,15 +138,15 @@ async fn a_nul_is_refused_wherever_it_hides() {
 #[tokio::test]
 async fn a_unique_key_is_not_empty_and_not_endless() {
     with_database(async |db| {
-        let error = refused(db, || new("a").unique_key("")).await;
+        let error = refused(db, || new("a").key("")).await;
         assert_eq!(
             error.to_string(),
-            "the unique key of `do` is empty: give it a value, or leave it out"
+            "the key of `do` is empty: give it a value, or leave it out"
         );
-        let error = refused(db, || new("a").unique_key("x".repeat(513))).await;
+        let error = refused(db, || new("a").key("x".repeat(513))).await;
         assert_eq!(
             error.to_string(),
-            "the unique key of `do` has 513 bytes, and 512 is the limit: shorten it"
+            "the key of `do` has 513 bytes, and 512 is the limit: shorten it"
         );
     })
     .await;
@@ -179,14 +179,14 @@ async fn a_job_that_has_no_json_is_refused() {
         assert!(matches!(
             error,
             Error::NotEncodable {
-                kind: "unspeakable",
+                job_type: "unspeakable",
                 ..
             }
         ));
         assert_eq!(
             error.to_string(),
-            "a `unspeakable` cannot be written as JSON: it must not be spoken; give its fields types \
-             that have, or another `Serialize`"
+            "a `unspeakable` cannot be written as JSON: it must not be spoken; use field types that \
+             can be, or implement `Serialize` by hand"
         );
     })
     .await;
@@ -196,15 +196,55 @@ async fn a_job_that_has_no_json_is_refused() {
 async fn a_job_is_tried_at_least_once() {
     with_database(async |db| {
         for attempts in [0, 32_768, u16::MAX] {
-            let error = refused(db, || new("a").attempts(attempts)).await;
+            let error = refused(db, || new("a").max_attempts(attempts)).await;
             assert_eq!(
                 error.to_string(),
-                format!("`do` is to be tried {attempts} times: give it from 1 to 32767 attempts")
+                format!("the maximum number of attempts of `do` is {attempts}: use 1 to 32767")
             );
         }
-        client(db).enqueue(new("a").attempts(32_767)).await.unwrap();
+        client(db)
+            .enqueue(new("a").max_attempts(32_767))
+            .await
+            .unwrap();
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_backoff_that_shrinks_is_refused_when_it_is_enqueued_and_when_it_is_registered() {
+    with_database(async |db| {
+        let seconds = Duration::from_secs;
+        let shrinking = jobs::Backoff::exponential(seconds(60), seconds(1));
+        let error = refused(db, || new("a").backoff(shrinking)).await;
+        assert_eq!(
+            error.to_string(),
+            "the backoff of `do` begins with a wait of 60s, and its longest wait is 1s: give the shorter one first"
+        );
+        let error = refused_worker(set_up(db).queue("default", 1).register::<Shrinking>());
+        assert!(matches!(error, Error::BackoffInverted { .. }), "{error}");
+    })
+    .await;
+}
+
+/// A job type whose options were written by hand: the derive refuses such a backoff itself.
+#[derive(Serialize, Deserialize)]
+struct Shrinking;
+
+impl Job for Shrinking {
+    const NAME: &'static str = "shrinking";
+    const OPTIONS: jobs::JobOptions = jobs::JobOptions::DEFAULT.backoff(jobs::Backoff::linear(
+        Duration::from_secs(2),
+        Duration::from_secs(1),
+    ));
+}
+
+impl Perform for Shrinking {
+    type Input = ();
+    type Output = ();
+
+    async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
+        Ok(())
+    }
 }
 
 #[tokio::test]
@@ -277,7 +317,7 @@ async fn one_call_takes_a_hundred_thousand_jobs() {
         let error = client(db).enqueue_many(many.clone()).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "100001 jobs in one call, and 100000 is the limit: enqueue them in several"
+            "100001 jobs in one call, and 100000 is the limit: enqueue them in several calls"
         );
         let error = client(db).batch().jobs(many).await.unwrap_err();
         assert!(matches!(error, Error::TooMany { count: 100_001 }));
@@ -294,12 +334,12 @@ async fn a_worker_serves_queues_by_name_or_prefix() {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "the queue pattern `{pattern}` is neither a name nor the beginning of one \
+                    "the queue pattern `{pattern}` is neither a name nor a prefix of names \
                      followed by `*`: write it like `media`, `media.*` or `*`"
                 )
             );
         }
-        let error = refused_worker(set_up(db).queue("default", 1).only("bill ing"));
+        let error = refused_worker(set_up(db).queue("default", 1).job_types("bill ing"));
         assert!(
             error
                 .to_string()
@@ -316,7 +356,7 @@ async fn a_worker_needs_queues_slots_and_a_name_that_can_be_stored() {
         let error = refused_worker(set_up(db));
         assert_eq!(
             error.to_string(),
-            "the worker serves no queue: give it some with `.queue(\"default\", 16)`"
+            "the worker serves no queue: name one or more with `.queue(\"default\", 16)`"
         );
         for slots in [0, 100_001] {
             let error = refused_worker(set_up(db).queue("media", slots));
@@ -324,7 +364,7 @@ async fn a_worker_needs_queues_slots_and_a_name_that_can_be_stored() {
                 error.to_string(),
                 format!(
                     "queue `media` has {slots} slots: give it from 1 to 100000, or leave it out \
-                     if it is not to be served"
+                     if the worker is not to serve it"
                 )
             );
         }
@@ -336,7 +376,7 @@ async fn a_worker_needs_queues_slots_and_a_name_that_can_be_stored() {
             );
         }
         let error = set_up(db).run().await.unwrap_err();
-        assert!(matches!(error, Error::Worker(_)), "{error}");
+        assert!(matches!(error, Error::NoQueue), "{error}");
         let workers = client(db).workers().await.unwrap();
         assert!(workers.is_empty(), "none has been written down");
     })
@@ -352,8 +392,8 @@ fn a_worker_that_ended_by_itself_is_named_with_the_cause_and_the_remedy() {
     };
     assert_eq!(
         error.to_string(),
-        "worker `host:7` ended by itself: Failed to handle the new state: Worker is not running; what \
-         it ran goes to other workers when its leases run out; run it again"
+        "worker `host:7` stopped by itself: Failed to handle the new state: Worker is not running; other \
+         workers take over its jobs when their leases expire; run the worker again"
     );
 }
 
@@ -378,8 +418,11 @@ async fn two_job_types_of_one_worker_have_two_names() {
         let error = refused_worker(worker().register::<(Do, Doppelganger)>());
         assert_eq!(
             error.to_string(),
-            "two job types are called `do`: give one of them another #[job(name = \"..\")]"
+            "two job types are called `do`: give one of them another name with #[job(name = \"..\")]"
         );
+        // Also deep inside of tuples.
+        let error = refused_worker(worker().register::<((Do, (Do,)), ((Doppelganger,), Do))>());
+        assert!(matches!(error, Error::DuplicateName("do")), "{error}");
         let twice = worker().register::<(Do, Do)>().register::<Do>();
         assert!(twice.into_parts().is_ok(), "one type may be named twice");
     })
@@ -394,13 +437,19 @@ async fn a_worker_that_could_do_nothing_is_refused() {
         let said = error.to_string();
         assert!(said.contains("`w`") && said.contains(".register"), "{said}");
 
-        let one_that_matches = set_up(db).queue("default", 1).only("do");
+        let one_that_matches = set_up(db).queue("default", 1).job_types("do");
         assert!(one_that_matches.into_backend().is_ok());
-        let none = set_up(db).queue("default", 1).only("do").only("mail.*");
+        let none = set_up(db)
+            .queue("default", 1)
+            .job_types("do")
+            .job_types("mail.*");
         let error = refused_worker(none);
-        assert!(matches!(error, Error::OnlyMatchesNothing { .. }), "{error}");
+        assert!(matches!(error, Error::NoMatchingJobType { .. }), "{error}");
         let said = error.to_string();
-        assert!(said.contains("`mail.*`") && said.contains("(do)"), "{said}");
+        assert!(
+            said.contains("`mail.*`") && said.contains("it has `do`"),
+            "{said}"
+        );
     })
     .await;
 }

@@ -86,7 +86,7 @@ async fn a_batch_that_is_rolled_back_never_was() {
         assert_eq!((batches(db).await, count(db, "do").await), (0, 0));
         // A mistake is said before anything is written, and the transaction goes on.
         let mut tx = db.pool().begin().await.unwrap();
-        let wrong = NewJob::new(&Do::new("a", What::Succeed)).attempts(0);
+        let wrong = NewJob::new(&Do::new("a", What::Succeed)).max_attempts(0);
         client.batch_in(&mut tx).jobs([wrong]).await.unwrap_err();
         let open = client.batch_in(&mut tx).open().await.unwrap();
         tx.commit().await.unwrap();
@@ -130,7 +130,7 @@ async fn a_batch_on_a_connection_without_a_transaction_is_one_of_its_own() {
 }
 
 fn keyed() -> NewJob {
-    NewJob::new(&Do::new("held", What::Succeed)).unique_key("k")
+    NewJob::new(&Do::new("held", What::Succeed)).key("k")
 }
 
 /// Adds a job whose key an open transaction has taken, and comes back when the call waits for it.
@@ -175,7 +175,7 @@ async fn jobs_are_added_without_holding_the_batch() {
             .await
             .unwrap();
         tx.rollback().await.unwrap();
-        assert!(adding.await.unwrap().unwrap()[0].is_fresh());
+        assert!(adding.await.unwrap().unwrap()[0].is_new());
         assert_eq!(batch.state().await.unwrap().total, 1);
     })
     .await;

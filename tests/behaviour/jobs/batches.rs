@@ -32,7 +32,7 @@ impl Perform for Finished {
 
 /// Takes nothing.
 #[derive(Serialize, Deserialize, Job)]
-#[job(queue = "callbacks", priority = 7, attempts = 2, lease = "9s")]
+#[job(queue = "callbacks", priority = 7, max_attempts = 2, lease = "9s")]
 struct Over;
 
 impl Perform for Over {
@@ -91,7 +91,7 @@ async fn is_finished(batch: &Batch) -> bool {
 /// The callbacks that are in the queue or were in it.
 async fn callbacks(client: &Client) -> usize {
     let filter = jobs::JobFilter::new().queue("callbacks").limit(1_000);
-    client.jobs(&filter).await.unwrap().len()
+    client.jobs(&filter).await.unwrap().items.len()
 }
 
 /// What callbacks have said, in no order.
@@ -273,7 +273,7 @@ async fn a_callback_may_take_nothing_and_has_the_options_of_its_type() {
         let batch = client.batch().on_finish(Over);
         batch.jobs(Vec::<Do>::new()).await.unwrap();
         let filter = jobs::JobFilter::new().job_type("over");
-        let callback = client.jobs(&filter).await.unwrap().remove(0);
+        let callback = client.jobs(&filter).await.unwrap().items.remove(0);
         assert_eq!((callback.priority, callback.max_attempts), (7, 2));
         assert_eq!(callback.queue, "callbacks");
         assert_eq!(callback.batch, None, "it is not one of the batch's jobs");
@@ -308,11 +308,11 @@ async fn a_batch_to_be_can_be_made_twice() {
 async fn a_callback_can_be_given_options_of_its_own() {
     with_database(async |db| {
         let client = client(db);
-        let options = |callback: NewJob| callback.queue("reports").attempts(9).priority(-1);
+        let options = |callback: NewJob| callback.queue("reports").max_attempts(9).priority(-1);
         let batch = client.batch().on_finish_with(Over, options);
         batch.jobs(Vec::<Do>::new()).await.unwrap();
         let filter = jobs::JobFilter::new().job_type("over");
-        let callback = client.jobs(&filter).await.unwrap().remove(0);
+        let callback = client.jobs(&filter).await.unwrap().items.remove(0);
         assert_eq!((callback.priority, callback.max_attempts), (-1, 9));
         assert_eq!(callback.queue, "reports");
 
@@ -353,7 +353,7 @@ async fn a_batch_whose_row_is_gone_is_named_in_words_of_its_own() {
         sql(db, "delete from pipeline.batch_sets").await;
         let said = format!(
             "there is no batch {} in this database: its transaction has not committed, or was rolled back; \
-             or it finished long ago and was pruned; or it is one of another database; begin another one",
+             or it finished long ago and was pruned; or it belongs to another database; begin another one",
             batch.id()
         );
         let none: [Do; 0] = [];
@@ -375,7 +375,10 @@ async fn a_mistake_in_one_job_keeps_the_whole_batch_from_being() {
         let client = client(db);
         let good = || NewJob::new(&Do::new("a", What::Succeed));
         let batch = client.batch().on_finish(named("a"));
-        let error = batch.jobs([good(), good().attempts(0)]).await.unwrap_err();
+        let error = batch
+            .jobs([good(), good().max_attempts(0)])
+            .await
+            .unwrap_err();
         assert!(matches!(error, Error::AttemptsOutOfRange { .. }), "{error}");
         let error = client.batch().on_finish(named("\0")).open().await;
         let error = error.unwrap_err();
@@ -392,15 +395,11 @@ async fn a_mistake_in_one_job_keeps_the_whole_batch_from_being() {
 #[tokio::test]
 async fn a_job_that_another_has_by_its_key_is_not_one_of_the_batchs() {
     with_database(async |db| {
-        let keyed = || NewJob::new(&Do::new("a", What::Succeed)).unique_key("k");
+        let keyed = || NewJob::new(&Do::new("a", What::Succeed)).key("k");
         let first = client(db).enqueue(keyed()).await.unwrap();
         let batch = client(db).batch().open().await.unwrap();
         let added = batch.add([keyed(), keyed()]).await.unwrap();
-        assert!(
-            added
-                .iter()
-                .all(|job| job.id == first.id && !job.is_fresh())
-        );
+        assert!(added.iter().all(|job| job.id == first.id && !job.is_new()));
         assert_eq!(batch.state().await.unwrap().total, 0);
         batch.seal().await.unwrap();
         assert!(is_finished(&batch).await);
@@ -420,7 +419,7 @@ async fn a_retried_job_of_a_finished_batch_does_not_finish_it_again() {
         until(async || said(&log) == ["a finished: 1 of 1 failed"]).await;
         let before = batch.state().await.unwrap();
 
-        client(db).retry(job).await.unwrap();
+        client(db).job(job).retry().await.unwrap();
         let job = ended(db, job).await;
         assert_eq!((job.status, job.attempt), (JobStatus::Failed, 3));
         worker.stop().await;
@@ -448,7 +447,7 @@ async fn a_retried_job_of_an_unfinished_batch_counts_when_it_ends_again() {
         .execute(db.pool())
         .await
         .unwrap();
-        client(db).retry(job).await.unwrap();
+        client(db).job(job).retry().await.unwrap();
         assert_eq!(ended(db, job).await.status, JobStatus::Succeeded);
         batch.seal().await.unwrap();
         until(async || said(&log) == ["a finished: 0 of 1 failed"]).await;
@@ -467,7 +466,7 @@ async fn discarding_the_last_waiting_job_finishes_its_batch() {
         let waits = NewJob::new(&Do::new("a", What::Succeed)).delay(Duration::from_secs(3600));
         let job = batch.add([waits]).await.unwrap()[0].id;
         batch.seal().await.unwrap();
-        client(db).discard(job).await.unwrap();
+        client(db).job(job).delete().await.unwrap();
         assert!(is_finished(&batch).await);
         until(async || said(&log) == ["a finished: 1 of 1 failed"]).await;
         worker.stop().await;

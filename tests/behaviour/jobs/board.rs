@@ -67,7 +67,7 @@ fn backend(db: &Database, queue: &str) -> JobsBackend {
 }
 
 /// One of everything: two wait, one runs, one each has succeeded, failed, was discarded.
-async fn one_of_each(db: &Database) -> (Running, i64) {
+async fn one_of_each(db: &Database) -> (Running, jobs::JobId) {
     let new = |name: &str, what| NewJob::new(&Do::new(name, what));
     let jobs = client(db)
         .enqueue_many([

@@ -18,7 +18,7 @@ fn new(no: usize) -> NewJob {
     let job = NewJob::new(&Do::new(&name, What::Succeed));
     match no % 2 {
         0 => job,
-        _ => job.unique_key(format!("k{}", 1_000 - no)),
+        _ => job.key(format!("k{}", 1_000 - no)),
     }
 }
 
@@ -51,8 +51,8 @@ async fn many_jobs_are_enqueued_in_several_statements_and_returned_in_order() {
         let taken = client.enqueue(new(7)).await.unwrap();
         let added = client.enqueue_many((0..40).map(new)).await.unwrap();
         assert_eq!(added[7].id, taken.id);
-        assert!(!added[7].is_fresh());
-        let mut ids: Vec<(i64, String)> =
+        assert!(!added[7].is_new());
+        let mut ids: Vec<(jobs::JobId, String)> =
             sqlx::query_as("select id, split_part(args ->> 'name', ' ', 1) from pipeline.jobs")
                 .fetch_all(db.pool())
                 .await
@@ -78,7 +78,7 @@ async fn a_page_that_is_refused_takes_back_the_others() {
     with_database(async |db| {
         measure(db).await;
         let client = small(db);
-        let bad = || NewJob::new(&Do::new("bad", What::Succeed)).unique_key("z");
+        let bad = || NewJob::new(&Do::new("bad", What::Succeed)).key("z");
         let jobs = || (0..40).map(new).chain([bad()]);
         client.enqueue_many(jobs()).await.unwrap_err();
         client.batch().jobs(jobs()).await.unwrap_err();

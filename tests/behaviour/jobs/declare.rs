@@ -21,7 +21,7 @@ fn worker<J: jobs::Jobs>(db: &Database) -> Running {
 
 /// Decides by the error's class, its own data and the attempt.
 #[derive(Serialize, Deserialize, Job)]
-#[job(attempts = 9, backoff = "fixed(1h)")]
+#[job(max_attempts = 9, backoff = "fixed(1h)")]
 struct Fetch {
     class: String,
     patience: u16,
@@ -47,7 +47,7 @@ impl Perform for Fetch {
 
 /// Decides by the error itself, which has come a long way.
 #[derive(Serialize, Deserialize, Job)]
-#[job(attempts = 9, backoff = "fixed(1ms)")]
+#[job(max_attempts = 9, backoff = "fixed(1ms)")]
 struct Open {
     is_there: bool,
 }
@@ -123,9 +123,9 @@ async fn a_job_decides_by_class_and_attempt_what_its_error_means() {
         assert_eq!((gone.status, gone.attempt), (JobStatus::Discarded, 1));
         let busy = ended(db, busy.id).await;
         assert_eq!((busy.status, busy.attempt), (JobStatus::Discarded, 4));
-        let stands = async || client.job(other.id).await.unwrap().unwrap();
+        let stands = async || client.job(other.id).info().await.unwrap().unwrap();
         until(async || stands().await.status == JobStatus::Scheduled).await;
-        let failed_at = client.attempts(other.id).await.unwrap()[0].ended_at;
+        let failed_at = client.job(other.id).attempts().await.unwrap()[0].ended_at;
         let wait = stands().await.run_at - failed_at;
         assert_eq!(wait.num_seconds(), 3_600, "its backoff");
         worker.stop().await;
@@ -137,7 +137,7 @@ async fn a_job_decides_by_class_and_attempt_what_its_error_means() {
 async fn after_is_no_way_around_the_number_of_attempts() {
     with_database(async |db| {
         let worker = worker::<Fetch>(db);
-        let job = NewJob::new(&fetch("Busy", 100)).attempts(3);
+        let job = NewJob::new(&fetch("Busy", 100)).max_attempts(3);
         let job = client(db).enqueue(job).await.unwrap();
         let job = ended(db, job.id).await;
         assert_eq!((job.status, job.attempt), (JobStatus::Failed, 3));
@@ -148,7 +148,7 @@ async fn after_is_no_way_around_the_number_of_attempts() {
 
 /// Its own `on_error` would discard, but it says itself what is to come.
 #[derive(Serialize, Deserialize, Job)]
-#[job(attempts = 3)]
+#[job(max_attempts = 3)]
 struct Sure;
 
 impl Perform for Sure {
@@ -187,9 +187,9 @@ async fn retry_after_waits_as_long_as_it_says() {
         let hour = Duration::from_secs(3_600);
         let job = client.enqueue(Do::new("a", What::RetryAfter(hour))).await;
         let job = job.unwrap().id;
-        let stands = async || client.job(job).await.unwrap().unwrap();
+        let stands = async || client.job(job).info().await.unwrap().unwrap();
         until(async || stands().await.status == JobStatus::Scheduled).await;
-        let failed_at = client.attempts(job).await.unwrap()[0].ended_at;
+        let failed_at = client.job(job).attempts().await.unwrap()[0].ended_at;
         assert_eq!((stands().await.run_at - failed_at).num_seconds(), 3_600);
         db.move_clock(hour * 2).await;
         until(async || worker.log.lines() == ["a 1", "a 2"]).await;
@@ -200,7 +200,7 @@ async fn retry_after_waits_as_long_as_it_says() {
 
 /// Fails in the ways errors come about.
 #[derive(Serialize, Deserialize, Job)]
-#[job(attempts = 1)]
+#[job(max_attempts = 1)]
 enum Break {
     Io,
     Text,
@@ -235,7 +235,7 @@ async fn the_class_of_an_error_and_its_message_are_kept_apart() {
             let ended = ended(db, job).await;
             assert_eq!(ended.error_class.as_deref(), Some(class));
             assert_eq!(ended.error_message.as_deref(), Some(message));
-            let attempt = client(db).attempts(job).await.unwrap().remove(0);
+            let attempt = client(db).job(job).attempts().await.unwrap().remove(0);
             assert_eq!(attempt.error_class.as_deref(), Some(class));
             assert_eq!(attempt.error_message.as_deref(), Some(message));
         }
@@ -249,7 +249,7 @@ async fn the_class_of_an_error_and_its_message_are_kept_apart() {
 
 /// Writes down all that it can know.
 #[derive(Serialize, Deserialize, Job)]
-#[job(name = "curious", attempts = 4, timeout = "1h")]
+#[job(name = "curious", max_attempts = 4, timeout = "1h")]
 struct Curious;
 
 impl Perform for Curious {
@@ -264,8 +264,8 @@ impl Perform for Curious {
             cx.id(),
             cx.batch(),
             cx.attempt(),
-            cx.attempts(),
-            cx.kind(),
+            cx.max_attempts(),
+            cx.job_type(),
             cx.queue(),
             cx.is_cancelled(),
             cx.token() > 0,
@@ -301,7 +301,7 @@ async fn a_job_knows_who_it_is_and_how_often_it_was_tried() {
 struct Mailer;
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(attempts = 1)]
+#[job(max_attempts = 1)]
 struct Send;
 
 impl Perform for Send {
@@ -357,8 +357,8 @@ async fn an_output_that_cannot_be_stored_fails_the_job_and_says_why() {
         for (job, message) in [
             (
                 Print(size + 1),
-                "1048577 bytes are too many for the output of `print`: 1048576 is the limit; \
-                 store it elsewhere and pass a reference to it",
+                "1048577 bytes of output for `print`, and 1048576 is the limit: \
+                 store the data elsewhere and pass a reference to it",
             ),
             (
                 Print(0),

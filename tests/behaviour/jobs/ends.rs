@@ -33,7 +33,7 @@ async fn an_error_is_retried_until_the_attempts_are_used_up() {
         assert_eq!(job.error_class.as_deref(), Some("Error"));
         assert_eq!(job.error_message.as_deref(), Some("told to fail"));
         assert_eq!(worker.log.lines(), ["a 1", "a 2", "a 3"]);
-        let attempts = client(db).attempts(job.id).await.unwrap();
+        let attempts = client(db).job(job.id).attempts().await.unwrap();
         let outcomes: Vec<_> = attempts.iter().map(|a| a.outcome.as_str()).collect();
         assert_eq!(outcomes, ["retried", "retried", "failed"]);
         let json = serde_json::to_value(&job).unwrap();
@@ -122,7 +122,7 @@ async fn a_timeout_is_a_failed_attempt() {
         let job = client(db)
             .enqueue(Do::new("a", What::Sleep(Duration::from_secs(600))))
             .timeout(Duration::from_millis(5))
-            .attempts(1)
+            .max_attempts(1)
             .await
             .unwrap();
         let job = ended(db, job.id).await;

@@ -54,7 +54,7 @@ async fn a_panic_in_a_task_of_the_engine_ends_the_worker_with_an_error() {
 
 /// Blocks its thread until the test lets it go.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 1)]
+#[job(max_attempts = 1)]
 struct Block;
 
 struct Blocker {
@@ -312,7 +312,7 @@ async fn a_jump_of_the_clock_fails_no_running_job() {
         seen("both have registered").await;
         db.move_clock(Duration::from_secs(60)).await;
         seen("both have ticked").await;
-        let new = NewJob::new(&Do::new("a", What::AtGate)).attempts(1);
+        let new = NewJob::new(&Do::new("a", What::AtGate)).max_attempts(1);
         let id = client(db).enqueue(new).await.unwrap().id;
         eventually("it runs", async || {
             workers

@@ -17,7 +17,7 @@ use super::support::{Do, Running, What, client, count, ended, until};
     name = "reports.monthly",
     queue = "reports",
     priority = 3,
-    attempts = 7,
+    max_attempts = 7,
     timeout = "1h",
     lease = "40s"
 )]
@@ -65,8 +65,8 @@ where
 async fn a_job_enqueued_alone_has_the_options_of_its_type() {
     with_database(async |db| {
         let job = client(db).enqueue(Report { month: 5 }).await.unwrap();
-        assert!(job.is_fresh());
-        let stored = client(db).job(job.id).await.unwrap().unwrap();
+        assert!(job.is_new());
+        let stored = client(db).job(job.id).info().await.unwrap().unwrap();
         assert_eq!(stored.job_type, "reports.monthly");
         assert_eq!(stored.queue, "reports");
         assert_eq!(stored.args, serde_json::json!({ "month": 5 }));
@@ -85,15 +85,15 @@ async fn every_option_can_be_said_for_one_enqueueing() {
             .enqueue(Report { month: 5 })
             .queue("urgent")
             .priority(-4)
-            .attempts(2)
+            .max_attempts(2)
             .backoff(backoff)
             .timeout(Duration::from_millis(1_500))
             .lease(Duration::from_secs(77))
             .delay(Duration::from_millis(90_500))
-            .unique_key("may")
+            .key("may")
             .await
             .unwrap();
-        let stored = client(db).job(job.id).await.unwrap().unwrap();
+        let stored = client(db).job(job.id).info().await.unwrap().unwrap();
         assert_eq!(stored.queue, "urgent");
         assert_eq!((stored.priority, stored.max_attempts), (-4, 2));
         assert_eq!(stored.status, JobStatus::Scheduled);
@@ -118,7 +118,7 @@ async fn a_workers_attempts_go_by_the_options_of_the_enqueueing() {
         let twice = client
             .enqueue(Do::new("twice", What::Fail))
             .queue("other")
-            .attempts(2)
+            .max_attempts(2)
             .await
             .unwrap();
         let long = client
@@ -129,15 +129,15 @@ async fn a_workers_attempts_go_by_the_options_of_the_enqueueing() {
         let timed = client
             .enqueue(Do::new("timed", What::Sleep(Duration::from_secs(600))))
             .timeout(Duration::from_millis(1))
-            .attempts(1)
+            .max_attempts(1)
             .await
             .unwrap();
         assert_eq!(ended(db, twice.id).await.attempt, 2);
         let timed = ended(db, timed.id).await;
         assert_eq!(timed.error_class.as_deref(), Some("Timeout"));
         until(async || column::<String>(db, long, "state").await == "scheduled").await;
-        let job = client.job(long.id).await.unwrap().unwrap();
-        let failed_at = client.attempts(long.id).await.unwrap()[0].ended_at;
+        let job = client.job(long.id).info().await.unwrap().unwrap();
+        let failed_at = client.job(long.id).attempts().await.unwrap()[0].ended_at;
         assert_eq!((job.run_at - failed_at).num_seconds(), 3_000);
         worker.stop().await;
     })
@@ -163,7 +163,10 @@ async fn what_is_enqueued_in_a_transaction_is_there_with_its_commit() {
             .enqueue_many_in(&mut tx, [succeed("two"), succeed("three")])
             .await
             .unwrap();
-        assert!(client.job(one.id).await.unwrap().is_none(), "not yet");
+        assert!(
+            client.job(one.id).info().await.unwrap().is_none(),
+            "not yet"
+        );
         tx.commit().await.unwrap();
         for job in [one, many[0], many[1]] {
             assert_eq!(ended(db, job.id).await.status, JobStatus::Succeeded);
@@ -180,14 +183,14 @@ async fn what_is_enqueued_in_a_transaction_that_is_rolled_back_never_was() {
         let worker = one_at_a_time(db);
         let client = client(db);
         let mut tx = db.pool().begin().await.unwrap();
-        let keyed = || new("never").unique_key("k");
+        let keyed = || new("never").key("k");
         client.enqueue_in(&mut tx, keyed()).await.unwrap();
         let many = [keyed(), new("never")];
         client.enqueue_many_in(&mut tx, many).await.unwrap();
         tx.rollback().await.unwrap();
         // What comes later has run, and what never was has not; its key is free.
-        let later = client.enqueue(new("later").unique_key("k")).await.unwrap();
-        assert!(later.is_fresh());
+        let later = client.enqueue(new("later").key("k")).await.unwrap();
+        assert!(later.is_new());
         ended(db, later.id).await;
         assert_eq!(worker.log.lines(), ["later 1"]);
         assert_eq!(count(db, "do").await, 1);
@@ -202,7 +205,7 @@ async fn a_mistake_in_the_callers_transaction_leaves_it_usable() {
         let mut tx = db.pool().begin().await.unwrap();
         let refused = client(db)
             .enqueue_in(&mut tx, succeed("a"))
-            .attempts(0)
+            .max_attempts(0)
             .await;
         assert!(refused.is_err());
         client(db).enqueue_in(&mut tx, succeed("b")).await.unwrap();
@@ -230,14 +233,14 @@ async fn ten_thousand_jobs_go_in_by_one_statement_with_ids_in_order() {
         let all = names.iter().map(|name| succeed(name));
         let jobs = client(db).enqueue_many(all).await.unwrap();
         assert_eq!(jobs.len(), 10_000);
-        assert!(jobs.iter().all(|job| job.is_fresh()));
+        assert!(jobs.iter().all(|job| job.is_new()));
         assert!(jobs.is_sorted_by(|a, b| a.id < b.id));
-        let stored: Vec<(i64, String)> =
+        let stored: Vec<(jobs::JobId, String)> =
             sqlx::query_as("select id, args ->> 'name' from pipeline.jobs order by id")
                 .fetch_all(db.pool())
                 .await
                 .unwrap();
-        let given: Vec<(i64, String)> = jobs.iter().map(|job| job.id).zip(names).collect();
+        let given: Vec<_> = jobs.iter().map(|job| job.id).zip(names).collect();
         assert_eq!(stored, given);
         let statements: i64 = sqlx::query_scalar("select count(*) from statements")
             .fetch_one(db.pool())
@@ -254,13 +257,13 @@ async fn jobs_of_several_types_and_options_go_into_one_bulk() {
         let jobs = client(db)
             .enqueue_many([
                 new("a").priority(9),
-                NewJob::new(&Report { month: 1 }).unique_key("jan"),
+                NewJob::new(&Report { month: 1 }).key("jan"),
                 new("b").queue("other").delay(Duration::from_secs(60)),
                 NewJob::new(&Report { month: 2 }),
             ])
             .await
             .unwrap();
-        let stored: Vec<(i64, String, String, i16, String)> = sqlx::query_as(
+        let stored: Vec<(jobs::JobId, String, String, i16, String)> = sqlx::query_as(
             "select id, job_type, queue, priority, status::text from pipeline.jobs order by id",
         )
         .fetch_all(db.pool())
@@ -364,23 +367,23 @@ async fn a_live_key_returns_the_job_that_has_it_and_an_ended_one_gives_it_back()
     with_database(async |db| {
         let client = client(db);
         let enqueue = async |what: What| {
-            let job = client.enqueue(Do::new("a", what)).unique_key("k").await;
+            let job = client.enqueue(Do::new("a", what)).key("k").await;
             job.unwrap()
         };
         let first = enqueue(What::Fail).await;
         let second = enqueue(What::Succeed).await;
-        assert!(first.is_fresh());
-        assert_eq!((second.id, second.is_fresh()), (first.id, false));
-        let other_type = client.enqueue(Report { month: 1 }).unique_key("k").await;
-        assert!(other_type.unwrap().is_fresh(), "a key is its type's");
+        assert!(first.is_new());
+        assert_eq!((second.id, second.is_new()), (first.id, false));
+        let other_type = client.enqueue(Report { month: 1 }).key("k").await;
+        assert!(other_type.unwrap().is_new(), "a key is its type's");
 
         let worker = one_at_a_time(db);
         assert_eq!(ended(db, first.id).await.status, JobStatus::Failed);
         let third = enqueue(What::Succeed).await;
-        assert!(third.is_fresh(), "what has failed is not live");
+        assert!(third.is_new(), "what has failed is not live");
         assert_eq!(ended(db, third.id).await.status, JobStatus::Succeeded);
         assert!(
-            enqueue(What::Succeed).await.is_fresh(),
+            enqueue(What::Succeed).await.is_new(),
             "what is kept is not live"
         );
         worker.stop().await;
@@ -391,19 +394,19 @@ async fn a_live_key_returns_the_job_that_has_it_and_an_ended_one_gives_it_back()
 #[tokio::test]
 async fn equal_keys_in_one_bulk_are_one_job() {
     with_database(async |db| {
-        let there = client(db).enqueue(new("0").unique_key("b")).await.unwrap();
-        let keyed = |key: &str| new(key).unique_key(key);
+        let there = client(db).enqueue(new("0").key("b")).await.unwrap();
+        let keyed = |key: &str| new(key).key(key);
         let jobs = client(db)
             .enqueue_many([keyed("c"), new("x"), keyed("b"), keyed("c"), keyed("a")])
             .await
             .unwrap();
-        let fresh: Vec<bool> = jobs.iter().map(|job| job.is_fresh()).collect();
+        let fresh: Vec<bool> = jobs.iter().map(|job| job.is_new()).collect();
         assert_eq!(fresh, [true, true, false, false, true]);
         assert_eq!(jobs[2].id, there.id);
         assert_eq!(jobs[3].id, jobs[0].id, "the first of the two");
         let names = [(0, "c"), (1, "x"), (4, "a")];
         for (at, name) in names {
-            let job = client(db).job(jobs[at].id).await.unwrap().unwrap();
+            let job = client(db).job(jobs[at].id).info().await.unwrap().unwrap();
             assert_eq!(job.args["name"], name);
         }
         assert_eq!(count(db, "do").await, 4);
@@ -430,10 +433,10 @@ async fn a_key_in_another_open_transaction_is_waited_for() {
             let mut tx = db.pool().begin().await.unwrap();
             let first = client(db)
                 .enqueue_in(&mut tx, succeed("a"))
-                .unique_key(&key)
+                .key(&key)
                 .await
                 .unwrap();
-            let (client, other) = (client(db), new("b").unique_key(&key));
+            let (client, other) = (client(db), new("b").key(&key));
             let second = tokio::spawn(async move { client.enqueue(other).await });
             until(async || waiting(db).await == 1).await;
             assert!(!second.is_finished());
@@ -443,7 +446,7 @@ async fn a_key_in_another_open_transaction_is_waited_for() {
                 tx.rollback().await.unwrap();
             }
             let second = second.await.unwrap().unwrap();
-            assert_eq!(second.is_fresh(), !commits);
+            assert_eq!(second.is_new(), !commits);
             assert_eq!(second.id == first.id, commits);
         }
     })
@@ -459,7 +462,7 @@ async fn bulks_with_the_same_keys_in_any_order_do_not_deadlock() {
             let bulk = |reversed: bool| {
                 let mut jobs: Vec<NewJob> = keys
                     .iter()
-                    .map(|key| new(key).unique_key(format!("{round} {key}")))
+                    .map(|key| new(key).key(format!("{round} {key}")))
                     .collect();
                 if reversed {
                     jobs.reverse();
@@ -474,7 +477,7 @@ async fn bulks_with_the_same_keys_in_any_order_do_not_deadlock() {
                     .await
                     .unwrap()
                     .iter()
-                    .filter(|job| job.is_fresh())
+                    .filter(|job| job.is_new())
                     .count();
             }
             assert_eq!(fresh, keys.len());

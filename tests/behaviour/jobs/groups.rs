@@ -19,7 +19,11 @@ use super::support::{
 };
 
 /// Jobs that wait at the gate, and a worker that has them all.
-async fn at_the_gate(db: &Database, watch: &Arc<Watch>, count: usize) -> (Running, Vec<i64>) {
+async fn at_the_gate(
+    db: &Database,
+    watch: &Arc<Watch>,
+    count: usize,
+) -> (Running, Vec<jobs::JobId>) {
     let slots = u32::try_from(count).unwrap();
     let worker = Running::start(db, |worker| {
         worker.queue("default", slots).probe(watch.clone())
@@ -29,7 +33,7 @@ async fn at_the_gate(db: &Database, watch: &Arc<Watch>, count: usize) -> (Runnin
     (worker, ids)
 }
 
-async fn enqueue(db: &Database, count: usize) -> Vec<i64> {
+async fn enqueue(db: &Database, count: usize) -> Vec<jobs::JobId> {
     let jobs = (0..count).map(|n| Do::new(&format!("j{n}"), What::AtGate));
     let enqueued = client(db).enqueue_many(jobs).await.unwrap();
     enqueued.iter().map(|job| job.id).collect()
@@ -60,7 +64,8 @@ async fn all_succeeded_at_once(db: &Database, count: usize) {
     let jobs = client(db)
         .jobs(&JobFilter::new().limit(1000))
         .await
-        .unwrap();
+        .unwrap()
+        .items;
     assert_eq!(jobs.len(), count);
     for job in jobs {
         assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));

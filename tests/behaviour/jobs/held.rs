@@ -11,7 +11,11 @@ use tests::{Database, with_database};
 use super::support::{Do, Running, Watch, What, ask, client, ended, eventually, job, sql, when};
 
 /// Locks one row in a transaction that stays open until it is dropped.
-async fn hold(db: &Database, statement: &'static str, id: i64) -> Transaction<'static, Postgres> {
+async fn hold(
+    db: &Database,
+    statement: &'static str,
+    id: jobs::JobId,
+) -> Transaction<'static, Postgres> {
     let mut tx = db.pool().begin().await.unwrap();
     let locked = sqlx::query(statement).bind(id).fetch_all(&mut *tx).await;
     assert_eq!(locked.unwrap().len(), 1, "the row is there");
@@ -70,7 +74,7 @@ async fn a_held_batch_defers_the_ends_of_its_jobs_and_others_go_on() {
         let ids = batch.add(jobs).await.unwrap();
         worker.log.says("a 1").await;
         worker.log.says("b 1").await;
-        let held = hold(db, BATCH, batch.id()).await;
+        let held = hold(db, BATCH, batch.id().get().into()).await;
         worker.gate.let_through(2);
         deferred(&watch).await;
         others_go_on(db, 20).await;
@@ -91,11 +95,11 @@ async fn finished_work_keeps_its_lease_until_its_end_is_committed() {
         let watch = Arc::new(Watch::default());
         let first = Running::start(db, |worker| worker.queue("default", 1).probe(watch.clone()));
         let batch = client(db).batch().open().await.unwrap();
-        let new = NewJob::new(&Do::new("a", What::AtGate)).attempts(1);
+        let new = NewJob::new(&Do::new("a", What::AtGate)).max_attempts(1);
         let new = new.lease(Duration::from_secs(1));
         let id = batch.add([new]).await.unwrap()[0].id;
         first.log.says("a 1").await;
-        let held = hold(db, BATCH, batch.id()).await;
+        let held = hold(db, BATCH, batch.id().get().into()).await;
         first.gate.let_through(1);
         deferred(&watch).await;
         let second = Running::start(db, |worker| worker.queue("default", 1));
@@ -144,7 +148,7 @@ async fn a_lost_lease_whose_row_is_held_stops_no_worker() {
         .execute(db.pool())
         .await
         .unwrap();
-        let held = hold(db, BATCH, batch.id()).await;
+        let held = hold(db, BATCH, batch.id().get().into()).await;
         let watches: Vec<_> = (0..3).map(|_| Arc::new(Watch::default())).collect();
         let workers: Vec<Running> = watches
             .iter()

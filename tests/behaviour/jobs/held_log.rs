@@ -93,7 +93,7 @@ async fn rows_that_a_session_holds_for_long_are_logged_with_their_ids_once() {
             worker.log.says(line).await;
         }
         let mut held = db.pool().begin().await.unwrap();
-        for (statement, id) in [(JOB, job), (BATCH, batch.id())] {
+        for (statement, id) in [(JOB, job), (BATCH, batch.id().get().into())] {
             let locked = sqlx::query(statement).bind(id).fetch_all(&mut *held).await;
             assert_eq!(locked.unwrap().len(), 1);
         }

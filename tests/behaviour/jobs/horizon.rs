@@ -167,7 +167,7 @@ async fn a_claim_over_many_queues_meets_few_dead_rows_however_many_there_are() {
 /// Ready jobs that somebody holds stand at the head of the queue: claims do not step over everything that was
 /// claimed behind them, and find them when they are let go.
 async fn beside_held_jobs(db: &Database, pattern: &str) {
-    let held: Vec<i64> = client(db)
+    let held: Vec<jobs::JobId> = client(db)
         .enqueue_many(many(20, |_| "default".into()))
         .await
         .unwrap()
@@ -365,7 +365,7 @@ async fn a_job_that_nobody_tells_of_is_found_behind_the_mark() {
         )
         .await;
         worker.log.says("quiet 1").await;
-        ended(db, 999_999_999).await;
+        ended(db, 999_999_999.into()).await;
         worker.stop().await;
     })
     .await;
@@ -428,7 +428,7 @@ async fn a_queue_belongs_to_the_most_specific_pattern() {
         let at_gate = |queue: &str| NewJob::new(&Do::new(queue, What::AtGate)).queue(queue);
         let payments = (0..6).map(|_| at_gate("payments"));
         client(db).enqueue_many(payments).await.unwrap();
-        let mails: Vec<i64> = client(db)
+        let mails: Vec<jobs::JobId> = client(db)
             .enqueue_many((0..3).map(|_| at_gate("mail")))
             .await
             .unwrap()

@@ -15,7 +15,7 @@ use crate::processes::Staying;
 const SHORT: Duration = Duration::from_secs(2);
 
 /// A process has begun the errand and is stopped; a worker of ours has taken it over.
-async fn stopped_and_taken_over(db: &Database, errand: &Errand) -> (Staying, Running, i64) {
+async fn stopped_and_taken_over(db: &Database, errand: &Errand) -> (Staying, Running, jobs::JobId) {
     Errand::prepare(db.pool()).await;
     let process = Staying::worker(db.url(), "sleeper", "default", 1);
     let new = NewJob::new(errand).lease(SHORT);
@@ -30,12 +30,12 @@ async fn stopped_and_taken_over(db: &Database, errand: &Errand) -> (Staying, Run
     (process, worker, id)
 }
 
-async fn the_second_attempt_goes_on_and_succeeds(db: &Database, id: i64) {
+async fn the_second_attempt_goes_on_and_succeeds(db: &Database, id: jobs::JobId) {
     assert_eq!(job(db, id).await.status, JobStatus::Running);
     Errand::let_go(db.pool(), "a").await;
     let job = ended(db, id).await;
     assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 2));
-    let attempts = client(db).attempts(id).await.unwrap();
+    let attempts = client(db).job(id).attempts().await.unwrap();
     let classes: Vec<_> = attempts.iter().map(|a| a.error_class.as_deref()).collect();
     assert_eq!(classes, [Some("WorkerDied")]);
 }

@@ -43,15 +43,15 @@ async fn a_held_job_is_neither_retried_nor_discarded_and_the_caller_is_told() {
             .id;
         let held = hold(db, "select id from pipeline.jobs for update").await;
         assert_busy(
-            hasty(db).discard(id).await,
+            hasty(db).job(id).delete().await,
             &format!("job {id} was not discarded"),
         );
         assert_busy(
-            hasty(db).retry(id).await,
+            hasty(db).job(id).retry().await,
             &format!("job {id} was not retried"),
         );
         held.rollback().await.unwrap();
-        hasty(db).discard(id).await.unwrap();
+        hasty(db).job(id).delete().await.unwrap();
     })
     .await;
 }

@@ -11,7 +11,7 @@ use super::support::{Do, Running, What, ask, client, ended, when};
 use crate::logged::Captured;
 
 /// The captured lines of a job.
-fn lines_of(id: i64) -> Vec<String> {
+fn lines_of(id: jobs::JobId) -> Vec<String> {
     let job = format!("job.id={id} ");
     let log = Captured::so_far();
     // A span repeats the fields of its job; only events are of interest.
@@ -22,7 +22,7 @@ fn lines_of(id: i64) -> Vec<String> {
     log.lines().filter(of_it).map(str::to_owned).collect()
 }
 
-fn assert_one_line(id: i64, parts: &[&str]) {
+fn assert_one_line(id: jobs::JobId, parts: &[&str]) {
     let lines = lines_of(id);
     assert_eq!(lines.len(), 1, "{lines:#?}");
     for part in parts {
@@ -57,8 +57,8 @@ async fn a_job_that_no_worker_knows_is_one_log_line_when_it_fails() {
 }
 
 /// A job whose worker died in its first attempt.
-async fn orphan(db: &Database, attempts: u16) -> i64 {
-    let new = NewJob::new(&Do::new("a", What::Succeed)).attempts(attempts);
+async fn orphan(db: &Database, attempts: u16) -> jobs::JobId {
+    let new = NewJob::new(&Do::new("a", What::Succeed)).max_attempts(attempts);
     let id = client(db).enqueue(new).await.unwrap().id;
     sqlx::query(
         "update pipeline.jobs set status = 'running', token = id, worker = 99, attempt = 1,

@@ -21,9 +21,9 @@ fn new(name: &str) -> NewJob {
     NewJob::new(&Do::new(name, What::Succeed))
 }
 
-async fn ids(db: &Database, filter: JobFilter) -> Vec<i64> {
+async fn ids(db: &Database, filter: JobFilter) -> Vec<jobs::JobId> {
     let jobs = client(db).jobs(&filter).await.unwrap();
-    jobs.iter().map(|job| job.id).collect()
+    jobs.items.iter().map(|job| job.id).collect()
 }
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn jobs_that_failed_for_good_are_kept_and_listed() {
         let with = |status| JobFilter::new().status(status);
         assert_eq!(ids(db, with(JobStatus::Failed)).await, [failed.id]);
         assert_eq!(ids(db, with(JobStatus::Discarded)).await, [discarded.id]);
-        let job = client.job(failed.id).await.unwrap().unwrap();
+        let job = client.job(failed.id).info().await.unwrap().unwrap();
         assert_eq!(
             (job.job_type.as_str(), job.queue.as_str()),
             ("do", "default")
@@ -60,9 +60,11 @@ async fn a_failed_job_that_is_retried_has_its_attempts_again() {
         for what in [What::Fail, What::Discard] {
             let job = client.enqueue(Do::new("a", what)).await.unwrap().id;
             let first = ended(db, job).await;
-            client.retry(job).await.unwrap();
-            until(async || client.attempts(job).await.unwrap().len() == 2 * first.attempt as usize)
-                .await;
+            client.job(job).retry().await.unwrap();
+            until(async || {
+                client.job(job).attempts().await.unwrap().len() == 2 * first.attempt as usize
+            })
+            .await;
             let again = ended(db, job).await;
             assert_eq!((again.status, again.attempt), (first.status, first.attempt));
         }
@@ -76,24 +78,21 @@ async fn only_a_job_that_failed_can_be_retried() {
     with_database(async |db| {
         let client = client(db);
         let job = client.enqueue(new("a").queue("nowhere")).await.unwrap().id;
-        let error = client.retry(job).await.unwrap_err();
+        let error = client.job(job).retry().await.unwrap_err();
         assert!(matches!(error, Error::WrongStatus { id, .. } if id == job));
         assert_eq!(
             error.to_string(),
             format!("job {job} is ready: only a failed or discarded job can be retried")
         );
-        let error = client.retry(4711).await.unwrap_err();
+        let error = client.job(4711.into()).retry().await.unwrap_err();
         assert!(matches!(
             error,
-            Error::NotFound {
-                what: "job",
-                id: 4711
-            }
+            Error::NoJob { id } if id.get() == 4711
         ));
         assert_eq!(
             error.to_string(),
-            "there is no job 4711: it has never been, or it succeeded and was deleted; \
-             `Worker::keep_succeeded` keeps such jobs"
+            "there is no job 4711 in this database: its transaction has not committed, or was rolled back; or the job \
+             succeeded or was deleted, and its row with it; `Worker::keep_succeeded` keeps succeeded jobs"
         );
     })
     .await;
@@ -103,25 +102,25 @@ async fn only_a_job_that_failed_can_be_retried() {
 async fn a_job_whose_key_is_another_live_ones_is_not_retried() {
     with_database(async |db| {
         let client = client(db);
-        let keyed = |what| NewJob::new(&Do::new("a", what)).unique_key("k");
+        let keyed = |what| NewJob::new(&Do::new("a", what)).key("k");
         let failed = client.enqueue(keyed(What::Discard)).await.unwrap().id;
         let worker = worker(db);
         ended(db, failed).await;
         worker.stop().await;
         let live = client.enqueue(keyed(What::Succeed)).await.unwrap();
-        assert!(live.is_fresh());
-        let error = client.retry(failed).await.unwrap_err();
+        assert!(live.is_new());
+        let error = client.job(failed).retry().await.unwrap_err();
         assert!(matches!(error, Error::KeyTaken { .. }), "{error}");
         assert_eq!(
             error.to_string(),
             format!(
-                "job {failed} cannot be retried: its unique key `k` is held by job {}; wait until that \
-                 has ended, or discard one of the two",
+                "job {failed} cannot be retried: its key `k` is held by job {0}; wait until job {0} \
+                 has ended, or delete one of the two",
                 live.id
             )
         );
-        client.discard(live.id).await.unwrap();
-        client.retry(failed).await.unwrap();
+        client.job(live.id).delete().await.unwrap();
+        client.job(failed).retry().await.unwrap();
     })
     .await;
 }
@@ -130,7 +129,7 @@ async fn a_job_whose_key_is_another_live_ones_is_not_retried() {
 async fn a_retry_waits_for_a_transaction_that_takes_the_key_and_names_the_job_that_got_it() {
     with_database(async |db| {
         let client = client(db);
-        let keyed = |what| NewJob::new(&Do::new("a", what)).unique_key("k");
+        let keyed = |what| NewJob::new(&Do::new("a", what)).key("k");
         let failed = client.enqueue(keyed(What::Discard)).await.unwrap().id;
         let worker = worker(db);
         ended(db, failed).await;
@@ -140,7 +139,7 @@ async fn a_retry_waits_for_a_transaction_that_takes_the_key_and_names_the_job_th
         let live = live.unwrap().id;
         let retry = tokio::spawn({
             let client = client.clone();
-            async move { client.retry(failed).await }
+            async move { client.job(failed).retry().await }
         });
         until(async || {
             ask::<bool>(
@@ -177,19 +176,19 @@ async fn a_job_is_discarded_before_or_after_it_runs_but_not_meanwhile() {
             .id;
         let worker = worker(db);
         ended(db, failed).await;
-        let status = async || client.job(running).await.unwrap().unwrap().status;
+        let status = async || client.job(running).info().await.unwrap().unwrap().status;
         until(async || status().await == JobStatus::Running).await;
         for job in [ready, later, failed] {
-            client.discard(job).await.unwrap();
-            assert!(client.job(job).await.unwrap().is_none());
+            client.job(job).delete().await.unwrap();
+            assert!(client.job(job).info().await.unwrap().is_none());
         }
-        let error = client.discard(running).await.unwrap_err();
+        let error = client.job(running).delete().await.unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("job {running} is running: only a waiting or ended job can be discarded")
         );
-        let error = client.discard(failed).await.unwrap_err();
-        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        let error = client.job(failed).delete().await.unwrap_err();
+        assert!(matches!(error, Error::NoJob { .. }), "{error}");
         worker.stop().await;
     })
     .await;
@@ -224,7 +223,7 @@ async fn jobs_that_succeeded_are_deleted_with_their_end_unless_they_are_to_be_ke
             .await
             .unwrap();
         assert_eq!(attempts, 0);
-        assert!(client.job(kept).await.unwrap().is_some());
+        assert!(client.job(kept).info().await.unwrap().is_some());
     })
     .await;
 }
@@ -263,7 +262,7 @@ async fn what_runs_when_its_queue_is_paused_runs_on() {
         let waits = client.enqueue(short).await.unwrap();
         let runs = client.enqueue(new("b").queue("other")).await.unwrap();
         ended(db, runs.id).await;
-        let status = async |id| client.job(id).await.unwrap().unwrap().status;
+        let status = async |id| client.job(id).info().await.unwrap().unwrap().status;
         assert_eq!(status(job.id).await, JobStatus::Running);
         assert_eq!(status(waits.id).await, JobStatus::Ready);
         worker.stop().await;
@@ -276,18 +275,17 @@ async fn pages_of_a_list_follow_one_another_without_gap_or_overlap() {
     with_database(async |db| {
         let all = (0..25).map(|n| new(&n.to_string()).queue(["a", "b"][n % 2]));
         let jobs = client(db).enqueue_many(all).await.unwrap();
-        let newest_first: Vec<i64> = jobs.iter().rev().map(|job| job.id).collect();
-        let page = || JobFilter::new().limit(10);
-        let mut seen = ids(db, page()).await;
-        assert_eq!(seen.len(), 10);
-        while let Some(last) = seen.last() {
+        let newest_first: Vec<_> = jobs.iter().rev().map(|job| job.id).collect();
+        let mut filter = JobFilter::new().limit(10);
+        let mut seen = Vec::new();
+        loop {
+            let page = client(db).jobs(&filter).await.unwrap();
+            seen.extend(page.items.iter().map(|job| job.id));
+            let Some(next) = page.next else { break };
+            assert_eq!(page.items.len(), 10);
             // What arrives meanwhile does not move the pages.
             client(db).enqueue(new("new")).await.unwrap();
-            let next = ids(db, page().before(*last)).await;
-            if next.is_empty() {
-                break;
-            }
-            seen.extend(next);
+            filter = filter.after(next.to_string().parse().unwrap());
         }
         assert_eq!(seen, newest_first);
         let in_a = ids(db, JobFilter::new().queue("a")).await;
@@ -315,7 +313,7 @@ async fn a_status_that_a_newer_version_wrote_is_no_other() {
         ] {
             sqlx::query(change).execute(db.pool()).await.unwrap();
         }
-        let one = client.job(job.id).await.unwrap_err().to_string();
+        let one = client.job(job.id).info().await.unwrap_err().to_string();
         assert!(one.contains("`frozen` is no status of a job"), "{one}");
         let listed = client.jobs(&JobFilter::new()).await.unwrap_err();
         assert!(listed.to_string().contains("`frozen`"), "{listed}");
@@ -350,7 +348,7 @@ async fn workers_are_listed_with_what_they_serve_know_and_run() {
             { "queue": "default", "slots": 4 },
             { "queue": "media.*", "slots": 2 },
         ]);
-        assert_eq!(first.queues, queues);
+        assert_eq!(serde_json::json!(first.queues), queues);
         assert_eq!((first.running, first.stopped_at), (1, None));
         worker.stop().await;
 
@@ -406,10 +404,11 @@ async fn old_jobs_go_with_what_they_left_behind_and_others_stay() {
 
         assert_eq!(client.prune_jobs(365 * day).await.unwrap(), 0);
         assert_eq!(client.prune_jobs(30 * day).await.unwrap(), 2);
-        let left: Vec<i64> = ask(db, "select array_agg(id order by id) from pipeline.jobs").await;
+        let left: Vec<jobs::JobId> =
+            ask(db, "select array_agg(id order by id) from pipeline.jobs").await;
         assert_eq!(left, [recent, later]);
         let attempts = "select array_agg(distinct job) from pipeline.attempts";
-        assert_eq!(ask::<Vec<i64>>(db, attempts).await, [recent]);
+        assert_eq!(ask::<Vec<jobs::JobId>>(db, attempts).await, [recent]);
         let batches = "select count(*) from pipeline.batch_sets";
         assert_eq!(ask::<i64>(db, batches).await, 0);
         assert_eq!(client.prune_jobs(Duration::MAX).await.unwrap(), 0);

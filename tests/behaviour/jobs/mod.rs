@@ -25,4 +25,5 @@ mod shutdown;
 mod stock;
 pub(crate) mod support;
 mod unknown;
+mod worker_hooks;
 mod workers;

@@ -13,14 +13,14 @@ use super::support::{Do, Running, Watch, What, began, client, ended, job, until,
 use crate::processes::Staying;
 
 /// It waits as if nothing had been.
-async fn is_back_at_no_cost(db: &Database, id: i64) {
+async fn is_back_at_no_cost(db: &Database, id: jobs::JobId) {
     let job = job(db, id).await;
     assert_eq!((job.status, job.attempt), (JobStatus::Ready, 0));
     assert_eq!(job.error_class, None);
-    assert!(client(db).attempts(id).await.unwrap().is_empty());
+    assert!(client(db).job(id).attempts().await.unwrap().is_empty());
 }
 
-async fn runs_elsewhere_as_the_first_attempt(db: &Database, id: i64) {
+async fn runs_elsewhere_as_the_first_attempt(db: &Database, id: jobs::JobId) {
     let worker = Running::start(db, |worker| worker.queue("default", 1));
     worker.gate.let_through(1);
     let job = ended(db, id).await;
@@ -77,7 +77,7 @@ async fn what_still_runs_after_the_grace_is_handed_back_at_no_cost() {
 async fn a_job_that_stops_when_asked_is_handed_back_at_no_cost() {
     with_database(async |db| {
         let worker = Running::start(db, |worker| worker.queue("default", 1));
-        let new = NewJob::new(&Do::new("a", What::UntilAsked)).attempts(1);
+        let new = NewJob::new(&Do::new("a", What::UntilAsked)).max_attempts(1);
         let id = client(db).enqueue(new).await.unwrap().id;
         worker.log.says("a 1").await;
         worker.stop().await;
@@ -135,7 +135,7 @@ async fn a_claim_that_is_on_its_way_when_the_worker_stops_comes_home_too() {
                 let worker = worker.grace(grace).probe(watch.clone());
                 worker.queue("default", 1)
             });
-            let new = NewJob::new(&Do::new("a", What::AtGate)).attempts(1);
+            let new = NewJob::new(&Do::new("a", What::AtGate)).max_attempts(1);
             let id = client(db).enqueue(new).await.unwrap().id;
             watch.held().await;
             assert_eq!(job(db, id).await.status, JobStatus::Running);

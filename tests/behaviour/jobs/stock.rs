@@ -19,6 +19,7 @@ use super::support::{
     Do, Running, Watch, What, all_ended, ask, began, client, count_ended, ended, errands,
     eventually, job, sql, when,
 };
+use crate::logged::Captured;
 use crate::processes::Staying;
 
 /// A second worker's attempt, on a row that the first still believes to be its own.
@@ -64,7 +65,7 @@ async fn a_stale_end_does_not_complete_a_newer_attempt() {
 async fn an_orphan_counts_as_an_attempt_and_out_of_attempts_has_failed() {
     with_database(async |db| {
         Errand::prepare(db.pool()).await;
-        let new = NewJob::new(&Errand::new("a")).attempts(2);
+        let new = NewJob::new(&Errand::new("a")).max_attempts(2);
         let id = client(db).enqueue(new).await.unwrap().id;
         for attempt in 1..=2 {
             let process = Staying::worker(db.url(), "doomed", "default", 1);
@@ -75,7 +76,7 @@ async fn an_orphan_counts_as_an_attempt_and_out_of_attempts_has_failed() {
         let job = ended(db, id).await;
         assert_eq!((job.status, job.attempt), (JobStatus::Failed, 2));
         assert_eq!(job.error_class.as_deref(), Some("WorkerDied"));
-        let attempts = client(db).attempts(id).await.unwrap();
+        let attempts = client(db).job(id).attempts().await.unwrap();
         let outcomes: Vec<_> = attempts
             .iter()
             .map(|a| (a.outcome.as_str(), a.error_class.as_deref()))
@@ -95,7 +96,7 @@ async fn a_backoff_is_stored_to_the_millisecond_and_the_job_not_fetched_before()
         let new = NewJob::new(&Do::new("a", What::Fail)).backoff(backoff);
         let id = client(db).enqueue(new).await.unwrap().id;
         let failed = when(db, id, |job| job.status == JobStatus::Scheduled).await;
-        let ended_at = client(db).attempts(id).await.unwrap()[0].ended_at;
+        let ended_at = client(db).job(id).attempts().await.unwrap()[0].ended_at;
         assert_eq!(
             failed.run_at - ended_at,
             TimeDelta::milliseconds(60_123),
@@ -117,16 +118,64 @@ async fn a_backoff_is_stored_to_the_millisecond_and_the_job_not_fetched_before()
 }
 
 #[tokio::test]
+async fn a_key_that_a_live_job_with_other_data_has_is_warned_of() {
+    Captured::begin();
+    with_database(async |db| {
+        let client = client(db);
+        let new = |name| NewJob::new(&Do::new(name, What::Succeed)).key("order-7");
+        let first = client.enqueue(new("a")).await.unwrap();
+        let same = client.enqueue(new("a")).await.unwrap();
+        assert_eq!(
+            (same.id, same.is_new(), same.has_other_data()),
+            (first.id, false, false)
+        );
+        let warnings = || {
+            let log = Captured::so_far();
+            let of_it = |line: &&str| line.contains("key is taken by a live job with other data");
+            log.lines()
+                .filter(of_it)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(warnings(), [""; 0]);
+
+        // One call may hold both, and other orders or spaces of the stored JSON make no difference.
+        sqlx::query("update pipeline.jobs set args = (args::jsonb)::json")
+            .execute(db.pool())
+            .await
+            .unwrap();
+        let both = client.enqueue_many([new("a"), new("b")]).await.unwrap();
+        assert_eq!(
+            both.iter().map(|it| it.id).collect::<Vec<_>>(),
+            [first.id; 2]
+        );
+        assert_eq!(
+            both.iter()
+                .map(|it| it.has_other_data())
+                .collect::<Vec<_>>(),
+            [false, true]
+        );
+        let warnings = warnings();
+        let [line] = &warnings[..] else {
+            panic!("{warnings:?}")
+        };
+        assert!(line.contains(&format!("job.id={}", first.id)), "{line}");
+        assert!(line.contains("job.type=\"do\" key=\"order-7\""), "{line}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_same_unique_key_returns_the_live_job_and_aborts_no_transaction() {
     with_database(async |db| {
         let client = client(db);
-        let new = |name| NewJob::new(&Do::new(name, What::Succeed)).unique_key("order-7");
+        let new = |name| NewJob::new(&Do::new(name, What::Succeed)).key("order-7");
         let first = client.enqueue(new("a")).await.unwrap();
-        assert!(first.is_fresh());
+        assert!(first.is_new());
 
         let mut tx = db.pool().begin().await.unwrap();
         let second = client.enqueue_in(&mut tx, new("b")).await.unwrap();
-        assert_eq!((second.id, second.is_fresh()), (first.id, false));
+        assert_eq!((second.id, second.is_new()), (first.id, false));
         let third = client.enqueue_in(&mut tx, Do::new("c", What::Succeed));
         let third = third.await.unwrap();
         tx.commit().await.unwrap();
@@ -151,9 +200,9 @@ async fn an_ended_job_gives_its_unique_key_back() {
             What::FailTimes(1),
             What::Succeed,
         ] {
-            let new = NewJob::new(&Do::new("a", what)).unique_key("order-7");
-            let enqueued = client(db).enqueue(new.attempts(1)).await.unwrap();
-            assert!(enqueued.is_fresh());
+            let new = NewJob::new(&Do::new("a", what)).key("order-7");
+            let enqueued = client(db).enqueue(new.max_attempts(1)).await.unwrap();
+            assert!(enqueued.is_new());
             ids.insert(enqueued.id);
             ended(db, enqueued.id).await;
         }
@@ -393,7 +442,7 @@ async fn a_timeout_or_a_panic_ends_the_attempt_in_whatever_layer() {
         ] {
             let new = NewJob::new(&Do::new("a", What::Succeed))
                 .queue(queue)
-                .attempts(2)
+                .max_attempts(2)
                 .timeout(Duration::from_millis(20));
             let id = client(db).enqueue(new).await.unwrap().id;
             let job = ended(db, id).await;
@@ -502,7 +551,7 @@ async fn database_errors_under_load_harm_no_job() {
         }
         all_ended(db, JOBS).await;
         let filter = JobFilter::new().limit(1000);
-        for job in client(db).jobs(&filter).await.unwrap() {
+        for job in client(db).jobs(&filter).await.unwrap().items {
             assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
         }
         let lines = worker.log.lines();

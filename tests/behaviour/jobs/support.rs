@@ -50,7 +50,7 @@ impl Gate {
 
 /// A job that does what its data says, and logs it.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)", lease = "5s")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)", lease = "5s")]
 pub(crate) struct Do {
     pub(crate) name: String,
     pub(crate) what: What,
@@ -277,17 +277,21 @@ pub(crate) fn client(db: &Database) -> Client {
 }
 
 /// Returns a job.
-pub(crate) async fn job(db: &Database, id: i64) -> JobInfo {
-    client(db).job(id).await.unwrap().unwrap()
+pub(crate) async fn job(db: &Database, id: jobs::JobId) -> JobInfo {
+    client(db).job(id).info().await.unwrap().unwrap()
 }
 
 /// Waits until a job has ended, and returns it.
-pub(crate) async fn ended(db: &Database, id: i64) -> JobInfo {
+pub(crate) async fn ended(db: &Database, id: jobs::JobId) -> JobInfo {
     when(db, id, |job| job.ended_at.is_some()).await
 }
 
 /// Waits until a job meets a condition, and returns it.
-pub(crate) async fn when(db: &Database, id: i64, is_so: impl Fn(&JobInfo) -> bool) -> JobInfo {
+pub(crate) async fn when(
+    db: &Database,
+    id: jobs::JobId,
+    is_so: impl Fn(&JobInfo) -> bool,
+) -> JobInfo {
     eventually("the job is as wanted", async || {
         let job = job(db, id).await;
         is_so(&job).then_some(job)

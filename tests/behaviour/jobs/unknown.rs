@@ -11,7 +11,7 @@ use super::support::{Running, ask, client, ended, errands, eventually, job, when
 use crate::logged::Captured;
 
 /// A worker that does not know the job which it has taken and put back.
-async fn put_back(db: &Database) -> (Running, i64) {
+async fn put_back(db: &Database) -> (Running, jobs::JobId) {
     let worker = Running::start(db, |worker| worker.queue("default", 1));
     let id = client(db).enqueue(Errand::new("a")).await.unwrap().id;
     when(db, id, |job| job.status == JobStatus::Scheduled).await;
@@ -29,7 +29,7 @@ async fn due_after(db: &Database) -> TimeDelta {
 }
 
 /// Lets time pass until the job has been asked about again.
-async fn ask_again_after(db: &Database, id: i64, time: Duration) {
+async fn ask_again_after(db: &Database, id: jobs::JobId, time: Duration) {
     let before = job(db, id).await.run_at;
     db.move_clock(time).await;
     when(db, id, |job| {
@@ -51,7 +51,7 @@ async fn an_unknown_type_costs_no_attempt_and_is_asked_about_ever_more_rarely() 
         }
         let job = job(db, id).await;
         assert_eq!((job.status, job.attempt), (JobStatus::Scheduled, 0));
-        assert!(client(db).attempts(id).await.unwrap().is_empty());
+        assert!(client(db).job(id).attempts().await.unwrap().is_empty());
         worker.stop().await;
     })
     .await;
@@ -89,7 +89,7 @@ async fn a_type_that_no_live_worker_has_known_for_long_has_no_handler() {
         );
 
         // It can be given to one that knows it.
-        client(db).retry(id).await.unwrap();
+        client(db).job(id).retry().await.unwrap();
         when(db, id, |job| job.status == JobStatus::Scheduled).await;
         worker.stop().await;
     })
@@ -146,7 +146,7 @@ async fn who_enqueues_what_nobody_knows_is_warned_soon_and_once() {
         let worker = Running::start(db, |worker| errands(db, worker));
         let client = client(db);
         let warned = |kind: &str| {
-            let kind = format!("job.kind=\"{kind}\"");
+            let kind = format!("job.type=\"{kind}\"");
             let of_it = |line: &&str| line.contains("no live worker knows") && line.contains(&kind);
             Captured::so_far().lines().filter(of_it).count()
         };
@@ -234,12 +234,12 @@ async fn who_enqueues_a_version_that_is_newer_than_all_live_workers_is_warned() 
         let id = client.enqueue(versions::Second).await.unwrap().id;
         let line = eventually("a warning", async || {
             let log = Captured::so_far();
-            let of_it = |line: &&str| line.contains("only in older versions");
+            let of_it = |line: &&str| line.contains("know only older versions");
             log.lines().find(of_it).map(str::to_owned)
         })
         .await;
         assert!(
-            line.contains("job.kind=\"versioned\"") && line.contains("job.version=2"),
+            line.contains("job.type=\"versioned\"") && line.contains("job.version=2"),
             "{line}"
         );
         assert_eq!(job(db, id).await.attempt, 0);

@@ -265,7 +265,7 @@ async fn a_worker_may_take_some_job_types_only() {
                 let worker = worker.register::<(Invoice, Dunning, Billing, Mail)>();
                 only.iter()
                     .fold(worker.queue("default", 1), |worker, only| {
-                        worker.only(*only)
+                        worker.job_types(*only)
                     })
                     .poll(Duration::from_millis(20))
             })
@@ -466,7 +466,7 @@ async fn times_without_end_are_as_good_as_a_hundred_years() {
         let worker = Running::start(db, |worker| {
             worker
                 .grace(Duration::MAX)
-                .unknown_after(Duration::MAX)
+                .unknown_job_timeout(Duration::MAX)
                 .queue("default", 4)
         });
         let client = client(db);

@@ -51,7 +51,7 @@ async fn an_advance_sees_what_was_committed_after_its_statement_began() {
         let run = client.start(join()).await.unwrap();
         let claimed = claim(&mut engine).await;
         let job = |no: i64| {
-            let id = (run.id() << 18) + 2 * no;
+            let id = (run.id().get() << 18) + 2 * no;
             claimed.iter().find(|job| job.id == id).unwrap()
         };
         let mut gate = db.pool().begin().await.unwrap();
@@ -121,7 +121,10 @@ async fn stale_ends_do_not_keep_the_others_of_their_group_from_their_ends() {
         }
         let claimed = claim(&mut engine).await;
         let end = |run: &Run<()>| {
-            let job = claimed.iter().find(|job| job.id == run.id() << 18).unwrap();
+            let job = claimed
+                .iter()
+                .find(|job| job.id == run.id().get() << 18)
+                .unwrap();
             ManualEngine::end(job, &Outcome::Success("\"a\"".into()))
         };
         let ends: Vec<_> = runs.iter().map(end).collect();
@@ -132,7 +135,7 @@ async fn stale_ends_do_not_keep_the_others_of_their_group_from_their_ends() {
             ),
             ("delete from pipeline.jobs where id = $1", &runs[1]),
         ] {
-            let changed = sqlx::query(statement).bind(run.id() << 18);
+            let changed = sqlx::query(statement).bind(run.id().get() << 18);
             changed.execute(db.pool()).await.unwrap();
         }
         let turn = engine.turn(ends, Slots::default(), true).await.unwrap();
@@ -146,7 +149,7 @@ async fn stale_ends_do_not_keep_the_others_of_their_group_from_their_ends() {
         }
         // The rows are set right again, so that no test finds them.
         let restore = "update pipeline.jobs set token = token + 1 where id = $1";
-        let restored = sqlx::query(restore).bind(runs[0].id() << 18);
+        let restored = sqlx::query(restore).bind(runs[0].id().get() << 18);
         restored.execute(db.pool()).await.unwrap();
         sqlx::query("delete from pipeline.runs where id = $1")
             .bind(runs[1].id())
@@ -207,10 +210,9 @@ async fn a_run_that_is_chained_to_a_deleted_run_is_skipped_and_not_started() {
     with_database(async |db| {
         let (client, mut engine) = engine(db).await;
         let one = || Pipeline::configure("one", |p| p.step("a", act("a"))).unwrap();
-        let first = client.start_many([one(), one()]).await.unwrap();
+        let first = client.start([one(), one()]).await.unwrap();
         let (deleted, other) = (&first[0], &first[1]);
-        let ids = [deleted.id(), other.id()];
-        let chained = client.after(ids, one()).await.unwrap().remove(0).remove(0);
+        let chained = client.start(one()).after([deleted, other]).await.unwrap();
         let claimed = claim(&mut engine).await;
         for table in [
             "delete from pipeline.runs where id = $1",
@@ -221,7 +223,7 @@ async fn a_run_that_is_chained_to_a_deleted_run_is_skipped_and_not_started() {
             let statement = sqlx::query(table).bind(deleted.id());
             statement.execute(db.pool()).await.unwrap();
         }
-        let job = claimed.iter().find(|job| job.id == other.id() << 18);
+        let job = claimed.iter().find(|job| job.id == other.id().get() << 18);
         let end = ManualEngine::end(job.unwrap(), &Outcome::Success("\"a\"".into()));
         engine
             .turn(vec![end], Slots::default(), true)

@@ -52,7 +52,7 @@ async fn record_commits(db: &Database) {
 }
 
 /// What was recorded of a run, each once.
-async fn commits(db: &Database, run: i64) -> Vec<(String, String)> {
+async fn commits(db: &Database, run: pipeline::RunId) -> Vec<(String, String)> {
     sqlx::query_as("select distinct what, setting from commits where run = $1 order by what")
         .bind(run)
         .fetch_all(db.pool())
@@ -136,8 +136,11 @@ async fn one_durable_end_makes_the_whole_advance_durable() {
             claim: true,
         };
         let claimed = engine.turn(Vec::new(), slots, true).await.unwrap().claimed;
-        let end = |run: i64| {
-            let job = claimed.iter().find(|job| job.id == run << 18).unwrap();
+        let end = |run: pipeline::RunId| {
+            let job = claimed
+                .iter()
+                .find(|job| job.id == run.get() << 18)
+                .unwrap();
             ManualEngine::end(job, &Outcome::Success("null".to_owned()))
         };
         let alone = vec![end(runs[0])];

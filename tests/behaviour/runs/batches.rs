@@ -10,8 +10,8 @@ use super::support::{Running, What, act};
 /// Total, ended, failed, whether it is finished, and the step.
 type Shown = (i32, i32, i32, bool, Option<String>);
 
-async fn batches(db: &Database, run: i64) -> Vec<(i64, Shown)> {
-    let rows: Vec<(i64, i32, i32, i32, bool, Option<String>)> = sqlx::query_as(
+async fn batches(db: &Database, run: pipeline::RunId) -> Vec<(jobs::JobId, Shown)> {
+    let rows: Vec<(jobs::JobId, i32, i32, i32, bool, Option<String>)> = sqlx::query_as(
         "select id, total, ended, failed, finished_at is not null, step
          from pipeline.batches where run = $1 order by id",
     )
@@ -39,7 +39,7 @@ async fn every_step_that_was_enqueued_is_a_batch_of_one() {
         assert_eq!(run.wait().await.unwrap(), RunStatus::Halted);
         let shown = batches(db, run.id()).await;
         let state = run.state().await.unwrap();
-        let of = |key: &str| state.step(key).unwrap().batch;
+        let of = |key: &str| state.step(key).unwrap().job_id;
         let a = (of("a"), (1, 1, 0, true, Some("a".to_owned())));
         let b = (of("b"), (1, 1, 1, true, Some("b".to_owned())));
         assert_eq!(shown, [a, b]);
@@ -56,17 +56,20 @@ async fn a_step_in_the_queue_shows_its_params_and_its_batch() {
         let run = client.start(pipeline.unwrap()).await.unwrap();
         let plain = client.enqueue(act("plain")).await.unwrap();
 
-        let jobs = client.jobs(&JobFilter::new()).await.unwrap();
+        let jobs = client.jobs(&JobFilter::new()).await.unwrap().items;
         assert_eq!(jobs.len(), 2);
-        let batch = run.state().await.unwrap().step("a").unwrap().batch;
+        let id = run.state().await.unwrap().step("a").unwrap().job_id;
         for step in [
-            jobs.iter().find(|job| job.id == batch).unwrap(),
-            &client.job(batch).await.unwrap().unwrap(),
+            jobs.iter().find(|job| job.id == id).unwrap(),
+            &client.job(id).info().await.unwrap().unwrap(),
         ] {
-            assert_eq!((step.batch, &step.args), (Some(batch), &json!("hello")));
+            assert_eq!(
+                (step.batch, &step.args),
+                (Some(id.get().into()), &json!("hello"))
+            );
             assert_eq!((&*step.job_type, step.status), ("act", JobStatus::Ready));
         }
-        let plain = client.job(plain.id).await.unwrap().unwrap();
+        let plain = client.job(plain.id).info().await.unwrap().unwrap();
         assert_eq!((plain.batch, plain.args), (None, json!("plain")));
     })
     .await;

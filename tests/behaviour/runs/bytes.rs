@@ -64,7 +64,7 @@ async fn one_run_that_is_larger_than_a_statement_is_started_in_several() {
             .then(line(20, 500))
             .await
             .unwrap();
-        let chained = &run.chained()[0];
+        let chained = &run.chained().await.unwrap()[0];
         assert_eq!(chained.wait().await.unwrap(), RunStatus::Succeeded);
         let read: Vec<(i32, String)> = sqlx::query_as(
             "select no, (params #>> '{}') from pipeline.steps where run = $1 order by no",
@@ -100,8 +100,11 @@ async fn many_runs_are_started_in_several_statements_all_or_none() {
                 None => new,
             }
         };
-        let runs = client.start_many((0..40).map(new)).await.unwrap();
-        let read: Vec<(i64, String, Option<String>)> = sqlx::query_as(
+        let runs = client
+            .start((0..40).map(new).collect::<Vec<_>>())
+            .await
+            .unwrap();
+        let read: Vec<(pipeline::RunId, String, Option<String>)> = sqlx::query_as(
             "select s.run, rtrim(s.params #>> '{}', 'x'), r.key
              from pipeline.steps s join pipeline.runs r on r.id = s.run
              order by (rtrim(s.params #>> '{}', 'x'))::int",
@@ -119,7 +122,10 @@ async fn many_runs_are_started_in_several_statements_all_or_none() {
         let conflict = NewRun::new(says("video", "other")).key("k99");
         let more =
             (40..60).map(|no| NewRun::new(says("video", &format!("{no}{}", "x".repeat(500)))));
-        let error = client.start_many(more.chain([conflict])).await.unwrap_err();
+        let error = client
+            .start(more.chain([conflict]).collect::<Vec<_>>())
+            .await
+            .unwrap_err();
         assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
         assert_eq!(count(&client).await, 40);
     })
@@ -130,8 +136,8 @@ async fn many_runs_are_started_in_several_statements_all_or_none() {
 async fn one_call_has_a_limit_in_bytes() {
     with_database(async |db| {
         let client = small(db);
-        let many = (0..300).map(|_| says("video", &"x".repeat(500)));
-        let error = client.start_many(many).await.unwrap_err();
+        let many: Vec<_> = (0..300).map(|_| says("video", &"x".repeat(500))).collect();
+        let error = client.start(many).await.unwrap_err();
         assert!(matches!(error, Error::TooManyBytes { limit: 100_000, .. }), "{error}");
         let said = "bytes of params together, and 100000 is the limit: start them in several calls, or store";
         assert!(error.to_string().contains(said), "{error}");
@@ -146,7 +152,7 @@ async fn the_edges_of_a_chain_have_a_limit() {
         let client = client(db);
         let one = says("video", "x");
         let stage = || vec![one.clone(); 1_001];
-        let error = client.start_all(stage()).then(stage()).await.unwrap_err();
+        let error = client.start(stage()).then(stage()).await.unwrap_err();
         let said = "1002001 edges between chained runs in one call, and 1000000 is the limit";
         assert!(error.to_string().starts_with(said), "{error}");
     })

@@ -2,7 +2,7 @@
 
 use pipeline::graph::spec::{Edge, Join, Takes};
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Continue, Failure, Graph, Halt, Ignore, Pipeline, Run, Why};
+use pipeline::{Continue, Failure, Graph, Halt, Ignore, Pipeline, Run, StepReason};
 use serde::{Deserialize, Serialize};
 use tests::with_database;
 
@@ -85,11 +85,14 @@ async fn an_error_path_behind_a_barrier_waits_for_the_rest_of_the_phase_also_aft
         let state = run.state().await.unwrap();
         let why = |key: &str| {
             let step = state.steps.iter().find(|step| step.key == key);
-            step.unwrap().why.clone()
+            step.unwrap().reason.clone()
         };
         let by = "bad".to_owned();
-        assert_eq!(why("barrier:1"), Some(Why::Broken { by: by.clone() }));
-        assert_eq!(why("next"), Some(Why::HaltedBy { step: by }));
+        assert_eq!(
+            why("barrier:1"),
+            Some(StepReason::Broken { by: by.clone() })
+        );
+        assert_eq!(why("next"), Some(StepReason::HaltedBy { step: by }));
         it.stop().await;
     })
     .await;
@@ -354,9 +357,9 @@ async fn after_any_over_error_paths_that_were_not_taken_is_left_out_and_breaks_n
         );
         let state = run.state().await.unwrap();
         let any = state.steps.iter().find(|step| step.key == "any").unwrap();
-        assert_eq!(any.why, Some(Why::NoneTaken));
+        assert_eq!(any.reason, Some(StepReason::NoneTaken));
         assert_eq!(
-            Why::NoneTaken.to_string(),
+            StepReason::NoneTaken.to_string(),
             "all steps before it were left out"
         );
 

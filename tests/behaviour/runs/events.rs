@@ -1,6 +1,6 @@
 //! The events of a run.
 
-use pipeline::{Event, History, NewRun, Pipeline, RunStatus};
+use pipeline::{Event, EventLevel, NewRun, Pipeline, RunStatus};
 use tests::with_database;
 
 use super::support::{Running, What, act};
@@ -29,10 +29,10 @@ async fn as_much_is_kept_as_was_asked_for() {
         let it = Running::start(db);
         it.script.tell("b", What::Fail);
         let kept = [
-            (History::None, vec![]),
-            (History::Runs, vec!["1 running", "2 halted"]),
+            (EventLevel::None, vec![]),
+            (EventLevel::Runs, vec!["1 running", "2 halted"]),
             (
-                History::Steps,
+                EventLevel::Steps,
                 vec![
                     "1 running",
                     "2 a succeeded 1",
@@ -42,7 +42,7 @@ async fn as_much_is_kept_as_was_asked_for() {
                 ],
             ),
             (
-                History::All,
+                EventLevel::All,
                 vec![
                     "1 running",
                     "2 a succeeded 1",
@@ -54,7 +54,7 @@ async fn as_much_is_kept_as_was_asked_for() {
             ),
         ];
         for (history, expected) in kept {
-            let run = NewRun::new(failing()).history(history);
+            let run = NewRun::new(failing()).event_level(history);
             let run = it.client.start(run).await.unwrap();
             assert_eq!(run.wait().await.unwrap(), RunStatus::Halted);
             let events = run.events().await.unwrap();

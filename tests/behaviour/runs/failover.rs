@@ -46,7 +46,7 @@ async fn a_start_whose_id_is_another_runs_is_a_run_of_its_own() {
         let theirs = two.start(says("of_two", "x")).await.unwrap();
         let ours = one.start(says("of_one", "x")).await.unwrap();
         assert_ne!(ours.id(), theirs.id());
-        assert!(ours.is_fresh());
+        assert!(ours.is_new());
         assert_eq!(name_of(db, &ours).await, "of_one");
         assert_eq!(name_of(db, &theirs).await, "of_two");
         // The ids that it remembered are gone with it: the next start meets no other run.
@@ -63,10 +63,10 @@ async fn a_start_with_a_key_ends_though_its_id_is_another_runs() {
         let (one, two) = two_clients(db).await;
         two.start(says("of_two", "x")).await.unwrap();
         let ours = one.start(says("of_one", "x")).key("k").await.unwrap();
-        assert!(ours.is_fresh());
+        assert!(ours.is_new());
         assert_eq!(name_of(db, &ours).await, "of_one");
         let again = one.start(says("of_one", "x")).key("k").await.unwrap();
-        assert_eq!((again.id(), again.is_fresh()), (ours.id(), false));
+        assert_eq!((again.id(), again.is_new()), (ours.id(), false));
     })
     .await;
 }
@@ -80,8 +80,12 @@ async fn many_runs_of_several_graphs_are_started_around_the_ids_of_others() {
         }
         let runs = ["a", "b", "a", "c", "b"].map(|name| says(name, "x"));
         let keyed = NewRun::new(says("a", "y")).key("k");
-        let runs = runs.map(NewRun::new).into_iter().chain([keyed]);
-        let started = one.start_many(runs).await.unwrap();
+        let runs = runs
+            .map(NewRun::new)
+            .into_iter()
+            .chain([keyed])
+            .collect::<Vec<_>>();
+        let started = one.start(runs).await.unwrap();
         let mut names = Vec::new();
         for run in &started {
             names.push(name_of(db, run).await);
@@ -105,11 +109,11 @@ async fn a_chain_is_started_around_the_ids_of_others() {
             .then(says("second", "x"))
             .then(says("third", "x"));
         let first = first.key("k").await.unwrap();
-        let chained = first.chained();
+        let chained = tests::chain_of(&first).await;
         assert_eq!(name_of(db, &chained[0]).await, "second");
         assert_eq!(name_of(db, &chained[1]).await, "third");
         assert_eq!(chained[1].wait().await.unwrap(), RunStatus::Succeeded);
-        let edges: Vec<(i64, i64)> =
+        let edges: Vec<(pipeline::RunId, pipeline::RunId)> =
             sqlx::query_as("select upstream, downstream from pipeline.chains order by upstream")
                 .fetch_all(db.pool())
                 .await
@@ -134,7 +138,7 @@ async fn a_start_in_the_callers_transaction_takes_other_ids_and_leaves_no_half()
         tx.commit().await.unwrap();
         assert_eq!(name_of(db, &ours).await, "of_one");
         assert_eq!(name_of(db, &chain).await, "a");
-        assert_eq!(name_of(db, &chain.chained()[0]).await, "b");
+        assert_eq!(name_of(db, &chain.chained().await.unwrap()[0]).await, "b");
         assert_eq!(count(&one).await, 6);
     })
     .await;
@@ -175,8 +179,8 @@ async fn a_rerun_whose_id_is_another_runs_is_a_run_of_its_own() {
 async fn a_sequence_that_stands_far_behind_the_runs_is_caught_up_with() {
     with_database(async |db| {
         let one = client(db);
-        let many = (0..300).map(|_| says("before", "x"));
-        one.start_many(many).await.unwrap();
+        let many: Vec<_> = (0..300).map(|_| says("before", "x")).collect();
+        one.start(many).await.unwrap();
         sqlx::query("select setval('pipeline.run_ids', 1)")
             .execute(db.pool())
             .await
@@ -235,11 +239,11 @@ async fn ids_taken_ahead_are_dropped_with_a_lost_connection() {
         let lost = client.start(says("video", "lost"));
         proxy.lose_the_next_answer_to("lost");
         let lost = lost.await.unwrap();
-        assert!(proxy.has_lost_it() && lost.is_fresh());
+        assert!(proxy.has_lost_it() && lost.is_new());
         // The connection was lost, and with it the ids that were taken ahead.
         let next = run.rerun().await.unwrap();
         assert!(
-            next.id() > lost.id() + 60,
+            next.id().get() > lost.id().get() + 60,
             "{} after {}",
             next.id(),
             lost.id()

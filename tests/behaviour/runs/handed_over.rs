@@ -88,8 +88,8 @@ async fn many_runs_are_handed_over_up_to_the_free_slots() {
         let (it, watch) = worker(db, |worker| worker).await;
         let runs = loop {
             let before = watch.counts(Moment::HandedOver).len();
-            let runs = (0..40).map(|_| says("video", "x"));
-            let runs = it.client.start_many(runs).await.unwrap();
+            let runs: Vec<_> = (0..40).map(|_| says("video", "x")).collect();
+            let runs = it.client.start(runs).await.unwrap();
             if let [count] = watch.counts(Moment::HandedOver)[before..] {
                 assert!((1..=16).contains(&count), "{count}");
                 break runs;
@@ -187,7 +187,7 @@ async fn a_step_that_the_worker_cannot_perform_now_is_not_handed_over() {
         assert_eq!(inside.wait().await.unwrap(), RunStatus::Succeeded);
         let chain = it.client.start(says("one", "x")).then(says("two", "x"));
         let chain = chain.await.unwrap();
-        let last = &chain.chained()[0];
+        let last = &chain.chained().await.unwrap()[0];
         assert_eq!(last.wait().await.unwrap(), RunStatus::Succeeded);
         assert_eq!(handed_over(&watch), before);
         it.stop().await;
@@ -239,10 +239,10 @@ async fn the_database_compares_its_identity_with_that_of_the_worker() {
             .unwrap();
         assert!(here.starts_with(db.name()), "{here}");
         assert_eq!(start(1_000, "elsewhere 1").await, ("started".into(), false));
-        let run = client.run(1_000);
+        let run = client.run(1_000.into());
         assert_eq!(queued(db, &run).await, ("ready".into(), 0, None));
         assert_eq!(start(1_001, &here).await, ("started".into(), true));
-        let run = client.run(1_001);
+        let run = client.run(1_001.into());
         assert_eq!(queued(db, &run).await, ("running".into(), 1, Some(9)));
     })
     .await;
@@ -289,7 +289,7 @@ async fn a_handed_over_step_whose_answer_is_lost_runs_once_and_costs_no_attempt(
         let before = watch.counts(Moment::Claimed).len();
         proxy.lose_the_next_answer_to("lost");
         let run = client.start(says("video", "lost")).await.unwrap();
-        assert!(proxy.has_lost_it() && run.is_fresh());
+        assert!(proxy.has_lost_it() && run.is_new());
         // Its only attempt was claimed by nobody: it is given back, and claimed.
         assert_eq!(run.wait().await.unwrap(), RunStatus::Succeeded);
         assert_eq!(it.script.count("lost"), 1);
@@ -368,7 +368,7 @@ async fn a_start_with_a_key_of_another_run_hands_nothing_over() {
         first.wait().await.unwrap();
         let before = handed_over(&watch);
         let same = it.client.start(says("video", "x")).key("k").await.unwrap();
-        assert_eq!((same.id(), same.is_fresh()), (first.id(), false));
+        assert_eq!((same.id(), same.is_new()), (first.id(), false));
         it.client
             .start(says("video", "y"))
             .key("k")

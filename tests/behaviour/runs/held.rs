@@ -39,7 +39,7 @@ fn succeeded(jobs: &[Claimed]) -> Vec<::jobs::extension::AttemptEnd> {
     jobs.iter().map(end).collect()
 }
 
-async fn hold(connection: &mut PgConnection, run: i64) {
+async fn hold(connection: &mut PgConnection, run: pipeline::RunId) {
     sqlx::query("select from pipeline.runs where id = $1 for no key update")
         .bind(run)
         .execute(connection)
@@ -47,7 +47,7 @@ async fn hold(connection: &mut PgConnection, run: i64) {
         .unwrap();
 }
 
-async fn status(db: &Database, run: i64) -> String {
+async fn status(db: &Database, run: pipeline::RunId) -> String {
     sqlx::query_scalar("select status::text from pipeline.runs where id = $1")
         .bind(run)
         .fetch_one(db.pool())
@@ -66,12 +66,12 @@ async fn soon<T>(call: impl Future<Output = T>) -> T {
 async fn a_held_run_is_named_and_a_deleted_one_is_not() {
     with_database(async |db| {
         let client = Client::new(db.pool().clone());
-        let runs = client.start_many([one("x"), one("y")]).await.unwrap();
+        let runs = client.start([one("x"), one("y")]).await.unwrap();
         let [held, free] = [runs[0].id(), runs[1].id()];
         let mut holder = db.pool().begin().await.unwrap();
         hold(&mut holder, held).await;
-        let names: Vec<i64> = sqlx::query_scalar("select pipeline.held_runs_v1($1)")
-            .bind([held, free, 4_711])
+        let names: Vec<pipeline::RunId> = sqlx::query_scalar("select pipeline.held_runs_v1($1)")
+            .bind([held, free, 4_711.into()])
             .fetch_one(db.pool())
             .await
             .unwrap();
@@ -115,7 +115,7 @@ async fn a_held_run_stops_no_other_run_of_its_worker() {
 async fn the_end_of_a_held_run_is_deferred_also_when_it_goes_alone() {
     with_database(async |db| {
         let client = Client::new(db.pool().clone());
-        let runs = client.start_many([one("x"), one("y")]).await.unwrap();
+        let runs = client.start([one("x"), one("y")]).await.unwrap();
         let mut engine = engine(db.pool()).await;
         let jobs = claim(&mut engine).await;
         let mut holder = db.pool().begin().await.unwrap();
@@ -146,13 +146,13 @@ async fn a_held_chained_run_is_not_waited_for_and_the_runs_that_lead_to_it_are_n
         let jobs = claim(&mut engine).await;
         let mut holder = db.pool().begin().await.unwrap();
         // The last of the chain: it is reached, and not touched.
-        hold(&mut holder, run.chained()[1].id()).await;
+        hold(&mut holder, tests::chain_of(&run).await[1].id()).await;
         let turn = engine.turn(succeeded(&jobs), Slots::default(), false);
         let turn = soon(turn).await.unwrap();
         assert_eq!((turn.held.len(), turn.ended.len()), (1, 1));
         assert_eq!(
             turn.held[0].job() >> 18,
-            run.id(),
+            run.id().get(),
             "the run that leads to it"
         );
         assert_eq!(status(db, other.id()).await, "succeeded");
@@ -160,7 +160,10 @@ async fn a_held_chained_run_is_not_waited_for_and_the_runs_that_lead_to_it_are_n
         holder.rollback().await.unwrap();
         let turn = engine.turn(turn.held, Slots::default(), false).await;
         assert_eq!(turn.unwrap().ended.len(), 1);
-        assert_eq!(status(db, run.chained()[0].id()).await, "running");
+        assert_eq!(
+            status(db, run.chained().await.unwrap()[0].id()).await,
+            "running"
+        );
     })
     .await;
 }
@@ -211,7 +214,7 @@ async fn a_reopening_does_not_wait_for_the_run_before_it() {
     with_database(async |db| {
         let client = Client::new(db.pool().clone());
         let run = client.start(one("x")).then(one("y")).await.unwrap();
-        let down = run.chained()[0].clone();
+        let down = run.chained().await.unwrap()[0].clone();
         down.cancel().await.unwrap();
         let mut holder = db.pool().begin().await.unwrap();
         hold(&mut holder, run.id()).await;

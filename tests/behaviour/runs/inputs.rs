@@ -10,7 +10,7 @@ use super::support::{Running, act};
 
 /// Returns a text of this length.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 1)]
+#[job(max_attempts = 1)]
 struct Part(usize);
 
 impl Perform for Part {
@@ -23,7 +23,7 @@ impl Perform for Part {
 
 /// Adds up the lengths; its params are for nothing but their size.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 1)]
+#[job(max_attempts = 1)]
 struct Collect(String);
 
 impl Perform for Collect {

@@ -18,7 +18,7 @@ fn raw(json: &str) -> Box<RawValue> {
 
 /// Hands on what others wrote, and returns it.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)")]
 struct Forward {
     payload: Box<RawValue>,
 }
@@ -34,7 +34,7 @@ impl Perform for Forward {
 
 /// Returns this text, whatever it is.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)")]
 struct Return(String);
 
 impl Perform for Return {
@@ -48,7 +48,7 @@ impl Perform for Return {
 
 /// A callback that keeps what it is given.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 1)]
+#[job(max_attempts = 1)]
 struct Keep {
     payload: Box<RawValue>,
 }
@@ -263,7 +263,7 @@ async fn callbacks_are_bounded_together() {
             p.step("a", act("x"))
         });
         let error = client(db).start(pipeline.unwrap()).await.unwrap_err();
-        let said = "1200028 bytes are too many for the callbacks' params together of `loud`";
+        let said = "1200028 bytes of callbacks' params together for `loud`, and";
         assert!(error.to_string().starts_with(said), "{error}");
     })
     .await;
@@ -295,7 +295,7 @@ async fn a_key_tells_params_apart_that_a_64_bit_number_would_not() {
                 .key(&key)
                 .await
                 .unwrap();
-            assert_eq!((same.id(), same.is_fresh()), (run.id(), false));
+            assert_eq!((same.id(), same.is_new()), (run.id(), false));
             let error = client.start(with(other)).key(&key).await.unwrap_err();
             assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
         }
@@ -305,7 +305,7 @@ async fn a_key_tells_params_apart_that_a_64_bit_number_would_not() {
 
 /// Returns floats, of which one is NaN.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)")]
 struct Measure;
 
 #[derive(Debug, Serialize, Deserialize)]

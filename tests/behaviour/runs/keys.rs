@@ -17,16 +17,16 @@ async fn a_key_leads_to_one_run() {
     with_database(async |db| {
         let client = client(db);
         let first = client.start(says("video", "x")).key("k").await.unwrap();
-        assert!(first.is_fresh());
+        assert!(first.is_new());
         let again = client.start(says("video", "x")).key("k").await.unwrap();
-        assert_eq!((again.id(), again.is_fresh()), (first.id(), false));
+        assert_eq!((again.id(), again.is_new()), (first.id(), false));
         // Of this pipeline: another has its own.
         let other = client.start(says("audio", "x")).key("k").await.unwrap();
-        assert!(other.is_fresh() && other.id() != first.id());
+        assert!(other.is_new() && other.id() != first.id());
         // It can be found by it.
         let found = async |pipeline: &str, key: &str| {
             let found = client.run_by_key(pipeline, key).await.unwrap();
-            found.map(|run| (run.id(), run.is_fresh()))
+            found.map(|run| (run.id(), run.is_new()))
         };
         assert_eq!(found("video", "k").await, Some((first.id(), false)));
         assert_eq!(found("audio", "k").await, Some((other.id(), false)));
@@ -35,14 +35,14 @@ async fn a_key_leads_to_one_run() {
         // Whatever became of the run.
         first.cancel().await.unwrap();
         let again = client.start(says("video", "x")).key("k").await.unwrap();
-        assert_eq!((again.id(), again.is_fresh()), (first.id(), false));
+        assert_eq!((again.id(), again.is_new()), (first.id(), false));
 
         let error = client.start(says("video", "y")).key("k").await.unwrap_err();
         assert_eq!(
             error.to_string(),
             format!(
                 "run {} of `video` was started with the key `k` and other params, or with other runs \
-                 chained to it: use another key, or start the same",
+                 chained to it: use another key, or the same params and chain",
                 first.id()
             )
         );
@@ -84,7 +84,7 @@ async fn the_order_of_a_params_fields_does_not_matter() {
         let other = Pipeline::configure("f", |p| p.step("s", OtherWay { b: 2, a: 1 })).unwrap();
         let one = client.start(one).key("k").await.unwrap();
         let other = client.start(other).key("k").await.unwrap();
-        assert_eq!((one.id(), other.is_fresh()), (other.id(), false));
+        assert_eq!((one.id(), other.is_new()), (other.id(), false));
     })
     .await;
 }
@@ -95,13 +95,13 @@ async fn in_one_call_a_key_leads_to_one_run_too() {
         let client = client(db);
         let new = |word: &str, key: &str| NewRun::new(says("video", word)).key(key);
         let runs = [new("x", "b"), new("x", "a"), new("x", "b")];
-        let runs = client.start_many(runs).await.unwrap();
+        let runs = client.start(runs).await.unwrap();
         assert_eq!(runs[0].id(), runs[2].id());
-        let fresh: Vec<bool> = runs.iter().map(Run::is_fresh).collect();
+        let fresh: Vec<bool> = runs.iter().map(Run::is_new).collect();
         assert_eq!(fresh, [true, true, false]);
         // All of them or none.
         let error = client
-            .start_many([new("x", "c"), new("y", "c")])
+            .start([new("x", "c"), new("y", "c")])
             .await
             .unwrap_err();
         assert!(
@@ -126,7 +126,7 @@ async fn a_conflict_of_keys_leaves_nothing_in_your_transaction() {
         let mut tx = db.pool().begin().await.unwrap();
         // The other is of another graph: it has been written when the conflict is found.
         let both = [new("audio", "x"), new("video", "y")];
-        let error = client.start_many_in(&mut tx, both).await.unwrap_err();
+        let error = client.start_in(&mut tx, both).await.unwrap_err();
         assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
         let kept = client.start_in(&mut tx, says("text", "x")).await.unwrap();
         tx.commit().await.unwrap();
@@ -149,8 +149,8 @@ async fn many_at_once_with_one_key_start_one_run() {
                 let new = |key: &str| NewRun::new(says("video", "x")).key(key);
                 match n % 3 {
                     0 => vec![client.start(new("k1")).await.unwrap()],
-                    1 => client.start_many([new("k1"), new("k2")]).await.unwrap(),
-                    _ => client.start_many([new("k2"), new("k1")]).await.unwrap(),
+                    1 => client.start([new("k1"), new("k2")]).await.unwrap(),
+                    _ => client.start([new("k2"), new("k1")]).await.unwrap(),
                 }
             })
         });
@@ -158,7 +158,7 @@ async fn many_at_once_with_one_key_start_one_run() {
         let mut fresh = 0;
         for start in starts {
             let runs = start.await.unwrap();
-            fresh += runs.iter().filter(|run| run.is_fresh()).count();
+            fresh += runs.iter().filter(|run| run.is_new()).count();
         }
         assert_eq!((fresh, count(&client).await), (2, 2));
     })
@@ -200,7 +200,7 @@ async fn a_key_in_an_open_transaction_is_waited_for() {
                 tx.commit().await.unwrap();
             }
             let second = second.await.unwrap();
-            assert_eq!(second.is_fresh(), rolls_back);
+            assert_eq!(second.is_new(), rolls_back);
             assert_eq!(second.id() != first.id(), rolls_back);
         }
     })
@@ -216,13 +216,13 @@ async fn a_key_stands_for_this_chain_and_no_other() {
         let other = Client::new(db.pool().clone());
         other.start(one("zero")).await.unwrap();
         let run = start().then(one("two")).await.unwrap();
-        let late = other.after([run.id()], one("late")).await.unwrap();
-        assert!(late[0][0].id() < run.id());
+        let late = other.start(one("late")).after([&run]).await.unwrap();
+        assert!(late.id() < run.id());
         let again = start().then(one("two")).await.unwrap();
-        let ids = |run: &pipeline::Run<String>| -> Vec<i64> {
-            run.chained().iter().map(pipeline::Run::id).collect()
+        let ids = async |run: &pipeline::Run<String>| -> Vec<pipeline::RunId> {
+            tests::chain_of(run).await.iter().map(Run::id).collect()
         };
-        assert_eq!((again.id(), ids(&again)), (run.id(), ids(&run)));
+        assert_eq!((again.id(), ids(&again).await), (run.id(), ids(&run).await));
 
         let chains = [
             start(),
@@ -240,51 +240,52 @@ async fn a_key_stands_for_this_chain_and_no_other() {
         // A part of what starts together is there, and the other part is not.
         let keyed = |name| NewRun::new(one(name)).key("k");
         let error = client
-            .start_all((keyed("one"), keyed("five")))
+            .start((keyed("one"), keyed("five")))
             .then(one("two"))
             .await
             .unwrap_err();
         assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
         let error = client
-            .start_all((keyed("six"), one("seven")))
+            .start((keyed("six"), one("seven")))
             .then(one("two"))
             .await
             .unwrap_err();
         assert_eq!(
             error.to_string(),
             "runs of `six` and `seven` start a chain together, and only that of `six` has a key, `k`: \
-             give each of them one, or none"
+             give a key to each of them, or to none"
         );
-        let runs = client.runs(&RunFilter::new()).await.unwrap().runs;
+        let runs = client.runs(&RunFilter::new()).await.unwrap().items;
         assert_eq!(runs.len(), 4, "{runs:?}");
         // Nothing chained is no chain, and changes nothing about one that is there.
         let nothing = Vec::<Pipeline<String>>::new;
         let alone = client.start(one("eight")).key("k").then(nothing());
         let alone = alone.await.unwrap();
         let again = client.start(one("eight")).key("k").await.unwrap();
-        assert_eq!((again.id(), again.is_fresh()), (alone.id(), false));
+        assert_eq!((again.id(), again.is_new()), (alone.id(), false));
         let mut connection = db.pool().acquire().await.unwrap();
         let error = client.start_in(&mut connection, one("one")).key("k");
         let error = error.then(nothing()).await.unwrap_err();
         assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
         drop(connection);
         let again = start().then(one("two")).await.unwrap();
-        assert_eq!((again.id(), ids(&again)), (run.id(), ids(&run)));
+        assert_eq!((again.id(), ids(&again).await), (run.id(), ids(&run).await));
         // Several with a key each.
         let all = || {
             client
-                .start_all((keyed("six"), keyed("seven")))
+                .start((keyed("six"), keyed("seven")))
                 .then(one("two"))
         };
-        let of_stages = |stages: Vec<Vec<pipeline::Run>>| -> Vec<i64> {
-            stages.iter().flatten().map(pipeline::Run::id).collect()
+        let of_all = async || {
+            let (six, seven) = all().await.unwrap();
+            (six.id(), seven.id(), ids(&six).await)
         };
-        assert_eq!(of_stages(all().await.unwrap()), of_stages(all().await.unwrap()));
+        assert_eq!(of_all().await, of_all().await);
         // Each key is of a chain like this one, and no chain has both.
         let pair = |one: &str, other: &str| {
             let new = |key: &str| NewRun::new(says("nine", "x")).key(key);
             client
-                .start_all((new(one), new(other)))
+                .start((new(one), new(other)))
                 .then(says("ten", "x"))
         };
         pair("1", "2").await.unwrap();
@@ -304,14 +305,15 @@ async fn a_key_stands_for_the_whole_chain() {
             first.then((one("two"), one("three"))).then(one("four"))
         };
         let run = start().await.unwrap();
-        let ids = |run: &pipeline::Run<String>| -> Vec<i64> {
-            run.chained().iter().map(pipeline::Run::id).collect()
+        let ids = async |run: &pipeline::Run<String>| -> Vec<pipeline::RunId> {
+            tests::chain_of(run).await.iter().map(Run::id).collect()
         };
-        it.becomes(&run.chained()[2], "succeeded").await;
+        it.becomes(&tests::chain_of(&run).await[2], "succeeded")
+            .await;
         let again = start().await.unwrap();
         assert_eq!(again.id(), run.id());
-        assert_eq!(ids(&again), ids(&run));
-        assert!(!again.is_fresh() && run.is_fresh());
+        assert_eq!(ids(&again).await, ids(&run).await);
+        assert!(!again.is_new() && run.is_new());
         let runs: i64 = sqlx::query_scalar("select count(*) from pipeline.runs")
             .fetch_one(db.pool())
             .await

@@ -19,8 +19,8 @@ fn client(db: &Database) -> Client {
     Client::new(db.pool().clone())
 }
 
-fn ids(page: &Page) -> Vec<i64> {
-    page.runs.iter().map(|run| run.id).collect()
+fn ids(page: &Page<pipeline::RunInfo>) -> Vec<pipeline::RunId> {
+    page.items.iter().map(|run| run.id).collect()
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn runs_are_found_by_what_is_known_of_them() {
         );
 
         let page = client.runs(&all()).await.unwrap();
-        let of_c = page.runs.iter().find(|run| run.id == c).unwrap();
+        let of_c = page.items.iter().find(|run| run.id == c).unwrap();
         assert_eq!(
             (&*of_c.pipeline, of_c.status),
             ("video", RunStatus::Cancelled)
@@ -95,7 +95,7 @@ async fn pages_show_every_run_once_whatever_comes_meanwhile() {
         let mut there = BTreeSet::new();
         for size in [40, 1, 17, 30] {
             let new = (0..size).map(|_| NewRun::new(named("video")).tag("blue"));
-            let runs = client.start_many(new).await.unwrap();
+            let runs = client.start(new.collect::<Vec<_>>()).await.unwrap();
             for run in runs.iter().step_by(3) {
                 run.cancel().await.unwrap();
             }
@@ -111,25 +111,25 @@ async fn pages_show_every_run_once_whatever_comes_meanwhile() {
             loop {
                 let page = client.runs(&filter).await.unwrap();
                 assert!(
-                    page.runs
+                    page.items
                         .is_sorted_by(|a, b| (a.created_at, a.id) > (b.created_at, b.id))
                 );
                 seen.extend(ids(&page));
                 let Some(next) = page.next else { break };
-                assert_eq!(page.runs.len(), 9);
+                assert_eq!(page.items.len(), 9);
                 // As it goes through a URL.
                 filter = filter.after(next.to_string().parse::<Cursor>().unwrap());
                 let late = NewRun::new(named("video")).tag("blue");
                 client.start(late).await.unwrap();
             }
-            let found: BTreeSet<i64> = seen.iter().copied().collect();
+            let found: BTreeSet<_> = seen.iter().copied().collect();
             assert_eq!(found.len(), seen.len(), "none is shown twice");
             assert!(there.is_subset(&found));
             there = client
                 .runs(&RunFilter::new().limit(1_000))
                 .await
                 .unwrap()
-                .runs
+                .items
                 .iter()
                 .map(|run| run.id)
                 .collect();
@@ -142,13 +142,13 @@ async fn pages_show_every_run_once_whatever_comes_meanwhile() {
 async fn the_last_page_says_so() {
     with_database(async |db| {
         let client = client(db);
-        client.start_many((0..4).map(|_| named("video"))).await.unwrap();
+        client.start(vec![named("video"); 4]).await.unwrap();
         let page = client.runs(&RunFilter::new().limit(4)).await.unwrap();
-        assert_eq!((page.runs.len(), page.next), (4, None));
+        assert_eq!((page.items.len(), page.next), (4, None));
         let page = client.runs(&RunFilter::new().limit(3)).await.unwrap();
         let rest = RunFilter::new().after(page.next.unwrap());
         let rest = client.runs(&rest).await.unwrap();
-        assert_eq!((rest.runs.len(), rest.next), (1, None));
+        assert_eq!((rest.items.len(), rest.next), (1, None));
         let error = "next please".parse::<Cursor>().unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -86,7 +86,10 @@ async fn a_hundred_lines_and_fifty_diamonds_end_and_no_step_is_executed_twice() 
         let client = Client::new(db.pool().clone());
         let lines = (0..100).map(|_| NewRun::new(linear()));
         let diamonds = (0..50).map(|_| NewRun::new(diamond()));
-        let runs = client.start_many(lines.chain(diamonds)).await.unwrap();
+        let runs = client
+            .start(lines.chain(diamonds).collect::<Vec<_>>())
+            .await
+            .unwrap();
         for run in &runs {
             assert_eq!(run_ended(db, run.id()).await, "succeeded");
         }
@@ -147,7 +150,7 @@ fn by_the_model(pipeline: &Declared) -> (String, Vec<(String, String)>) {
 }
 
 /// How often each step of a run was executed.
-async fn executions(db: &Database, run: i64) -> BTreeMap<String, i64> {
+async fn executions(db: &Database, run: pipeline::RunId) -> BTreeMap<String, i64> {
     let rows: Vec<(String, i64)> = sqlx::query_as(
         "select v.step, count(*) from executed e join pipeline.run_steps v on v.batch = e.job
          where v.run = $1 group by v.step",

@@ -49,21 +49,19 @@ async fn registration_and_settlement_cannot_miss_each_other() {
                     it.script
                         .tell(name, if fails { What::Fail } else { What::Succeed });
                 }
-                let ups = it
-                    .client
-                    .start_many(names.iter().map(|name| one_step(name)));
-                let ups = ups.await.unwrap();
-                let ids: Vec<i64> = ups.iter().map(Run::id).collect();
+                let ups: Vec<_> = names.iter().map(|name| one_step(name)).collect();
+                let ups = it.client.start(ups).await.unwrap();
+                let ids: Vec<_> = ups.iter().map(Run::id).collect();
                 a_moment(round, 12_000).await;
                 // Two at once, by two clients, of which one names them the other way round.
                 let other = Client::new(db.pool().clone());
                 let late = format!("{round}.late");
                 let (first, second) = tokio::join!(
-                    async { it.client.after(ids.clone(), one_step(&late)).await },
+                    async { it.client.start(one_step(&late)).after(&ups).await },
                     async {
                         let mut tx = db.pool().begin().await.unwrap();
-                        let ids = ids.iter().rev().copied();
-                        let chain = other.after_in(&mut tx, ids, one_step(&late)).await;
+                        let chain = other.start_in(&mut tx, one_step(&late));
+                        let chain = chain.after(ids.iter().rev().copied()).await;
                         a_moment(round * 31, 8_000).await;
                         tx.commit().await.unwrap();
                         chain
@@ -75,7 +73,7 @@ async fn registration_and_settlement_cannot_miss_each_other() {
                     RunStatus::Succeeded
                 };
                 for chain in [first.unwrap(), second.unwrap()] {
-                    assert_eq!(over(&chain[0][0]).await, wanted, "{count} {failing}");
+                    assert_eq!(over(&chain).await, wanted, "{count} {failing}");
                 }
                 for run in &ups {
                     assert!(over(run).await.is_ended());
@@ -104,13 +102,13 @@ async fn a_cancel_races_with_the_start_the_ends_and_the_hand_over() {
             for outcome in [one, two] {
                 match outcome {
                     Ok(()) => assert_eq!(status, RunStatus::Cancelled),
-                    Err(Error::RunEnded { status: was, .. }) => {
+                    Err(Error::NotCancellable { status: was, .. }) => {
                         assert_eq!((was, status), (RunStatus::Succeeded, RunStatus::Succeeded));
                     }
                     Err(error) => panic!("{error}"),
                 }
             }
-            let chained = over(&run.chained()[0]).await;
+            let chained = over(&run.chained().await.unwrap()[0]).await;
             let wanted = match status {
                 RunStatus::Cancelled => RunStatus::Skipped,
                 _ => RunStatus::Succeeded,
@@ -145,12 +143,12 @@ async fn a_cancel_races_with_a_reopening() {
             let status = over(&run).await;
             match cancelled {
                 Ok(()) => assert_eq!(status, RunStatus::Cancelled),
-                Err(Error::RunEnded { .. } | Error::Reopened { .. }) => {
+                Err(Error::NotCancellable { .. } | Error::Reopened { .. }) => {
                     assert_eq!(status, RunStatus::Succeeded);
                 }
                 Err(error) => panic!("{error}"),
             }
-            let chained = over(&run.chained()[0]).await;
+            let chained = over(&run.chained().await.unwrap()[0]).await;
             let wanted = match status {
                 RunStatus::Cancelled => RunStatus::Skipped,
                 _ => RunStatus::Succeeded,
@@ -235,22 +233,24 @@ async fn settlements_that_share_what_comes_after_them_do_not_deadlock() {
         let it = &workers[0];
         for round in 0..15 {
             let ups = (0..6).map(|n| one_step(&format!("{round}.{n}")));
-            let ups = it.client.start_many(ups).await.unwrap();
-            let ids: Vec<i64> = ups.iter().map(Run::id).collect();
+            let ups = it.client.start(ups.collect::<Vec<_>>()).await.unwrap();
+            let ids: Vec<_> = ups.iter().map(Run::id).collect();
             let chains = (0..6).map(|n| {
                 let (one, other) = (ids[n], ids[(n + 3) % 6]);
                 let client = Client::new(db.pool().clone());
                 async move {
-                    let after = client.after([one, other], one_step("down"));
-                    after
-                        .then((one_step("x"), one_step("y")))
+                    let down = client.start(one_step("down")).after([one, other]);
+                    down.then((one_step("x"), one_step("y")))
                         .then(one_step("end"))
                         .await
                 }
             });
             for chain in join_all(chains).await {
                 let chain = chain.unwrap();
-                assert_eq!(over(&chain[2][0]).await, RunStatus::Succeeded);
+                assert_eq!(
+                    over(&tests::chain_of(&chain).await[2]).await,
+                    RunStatus::Succeeded
+                );
             }
         }
         for worker in workers {
@@ -275,7 +275,7 @@ async fn a_reopening_in_a_chain_races_with_what_comes_before() {
                 .tell(&name, if fails { What::Fail } else { What::Wait });
             let run = it.client.start(one_step(&name)).then(one_step("down"));
             let run = run.await.unwrap();
-            let down = &run.chained()[0];
+            let down = &run.chained().await.unwrap()[0];
             if fails {
                 // The run before it is chained in its turn, so that it is there to be cancelled.
                 assert_eq!(over(&run).await, RunStatus::Halted);
@@ -328,7 +328,7 @@ async fn a_stop_races_with_claims_and_hand_over_and_costs_no_attempt() {
         let client = Client::new(db.pool().clone());
         // With one attempt each: an attempt that is lost is a run that fails.
         let runs = (0..150).map(|n| three_steps(&format!("s{n}")));
-        let runs = client.start_many(runs).await.unwrap();
+        let runs = client.start(runs.collect::<Vec<_>>()).await.unwrap();
         let mut rounds = 0_u64;
         let count = async |of: &'static str| {
             let count = sqlx::query_scalar::<_, i64>(of);

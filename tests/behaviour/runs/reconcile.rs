@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Client, Continue, Error, Health, Ignore, Pipeline, Run, Worker};
+use pipeline::{Client, Continue, Error, Ignore, Pipeline, ReconcilerStats, Run, Worker};
 use serde::{Deserialize, Serialize};
 use tests::{Database, with_database};
 use tokio::sync::Semaphore;
@@ -36,7 +36,7 @@ impl Perform for Hold {
 
 /// Fails at first.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)")]
 struct Flaky;
 
 impl Perform for Flaky {
@@ -97,8 +97,8 @@ fn client(db: &Database) -> Client {
     Client::new(db.pool().clone())
 }
 
-async fn health(db: &Database) -> Health {
-    client(db).health().await.unwrap()
+async fn health(db: &Database) -> ReconcilerStats {
+    client(db).reconciler_stats().await.unwrap()
 }
 
 /// `hold` and `add` after it, and beside them `beside`.
@@ -540,10 +540,7 @@ async fn one_acts_at_a_time_and_not_before_it_is_time() {
 #[tokio::test]
 async fn live_runs_are_looked_at_page_by_page_and_then_from_the_beginning() {
     with_database(async |db| {
-        let runs = client(db)
-            .start_many((0..5).map(|_| declared()))
-            .await
-            .unwrap();
+        let runs = client(db).start(vec![declared(); 5]).await.unwrap();
         let mut connection = db.pool().acquire().await.unwrap();
         let mut pages = Vec::new();
         for _ in 0..5 {
@@ -572,7 +569,10 @@ async fn live_runs_are_looked_at_page_by_page_and_then_from_the_beginning() {
 }
 
 /// What one pass is to look at: run, first step, last step, whether these are its last.
-async fn parts(connection: &mut sqlx::PgConnection, units: i64) -> Vec<(i64, i32, i32, bool)> {
+async fn parts(
+    connection: &mut sqlx::PgConnection,
+    units: i64,
+) -> Vec<(pipeline::RunId, i32, i32, bool)> {
     sqlx::query_as(
         "select part.* from pipeline.reconcile_runs_v1(1, 3600000, 10, $1) as pass
          cross join lateral unnest(pass.runs, pass.firsts, pass.lasts, pass.is_end) as part",
@@ -619,7 +619,7 @@ async fn a_large_run_is_looked_at_in_parts_and_the_next_run_comes_after_it() {
 async fn a_run_that_cannot_be_looked_at_is_passed_by() {
     with_database(async |db| {
         let client = client(db);
-        let runs = client.start_many((0..3).map(|_| declared()));
+        let runs = client.start(vec![declared(); 3]);
         let runs = runs.await.unwrap();
         let mut connection = db.pool().acquire().await.unwrap();
         for run in &runs {
@@ -642,10 +642,7 @@ async fn a_run_that_cannot_be_looked_at_is_passed_by() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_find_each_thing_once() {
     with_database(async |db| {
-        let runs = client(db)
-            .start_many((0..40).map(|_| declared()))
-            .await
-            .unwrap();
+        let runs = client(db).start(vec![declared(); 40]).await.unwrap();
         let workers = [
             Looking::start(db, &["gate", "default"]),
             Looking::start(db, &["gate", "default"]),
@@ -703,17 +700,17 @@ async fn in_a_busy_normal_life_it_finds_nothing() {
         let workers = [Looking::start(db, &["*"]), Looking::start(db, &["default"])];
         for _ in 0..6 {
             let client = client(db);
-            client.start_many((0..20).map(|_| busy())).await.unwrap();
+            client.start(vec![busy(); 20]).await.unwrap();
             for (_, declare) in shapes::all() {
                 client.start(declare().unwrap()).await.unwrap();
             }
-            let patient = client.start_many((0..5).map(|_| patient())).await.unwrap();
+            let patient = client.start(vec![patient(); 5]).await.unwrap();
             for run in &patient {
                 let chain = client.start(busy()).then(busy()).then((busy(), busy()));
                 let first = chain.await.unwrap();
                 run.cancel().await.unwrap();
-                match first.chained()[0].cancel().await {
-                    Ok(()) | Err(Error::RunEnded { .. }) => {}
+                match first.chained().await.unwrap()[0].cancel().await {
+                    Ok(()) | Err(Error::NotCancellable { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -747,7 +744,7 @@ async fn a_run_whose_upstream_somebody_deleted_is_skipped() {
     with_database(async |db| {
         let client = client(db);
         let run = client.start(declared()).then(declared()).await.unwrap();
-        let chained = run.chained()[0].clone();
+        let chained = run.chained().await.unwrap()[0].clone();
         // All that is of it, as somebody tidies up.
         for statement in [
             "delete from pipeline.jobs where id >> 18 = $1 and id % 2 = 0",

@@ -16,7 +16,7 @@ use super::support::eventually;
 
 /// A step with one attempt, which must not be lost with the server's memory.
 #[derive(Serialize, Deserialize, Job)]
-#[job(name = "crash.step", attempts = 1, lease = "30s")]
+#[job(name = "crash.step", max_attempts = 1, lease = "30s")]
 struct Step(String);
 
 /// How often each step was performed, and the gate at which those called `b` wait.

@@ -1,6 +1,6 @@
 //! Starting: alone, in the caller's transaction, in bulk.
 
-use pipeline::{Client, History, NewRun, Pipeline, RunFilter, RunStatus};
+use pipeline::{Client, EventLevel, NewRun, Pipeline, RunFilter, RunStatus};
 use tests::{Database, with_database};
 
 use super::support::{Running, Told, act, eventually};
@@ -28,7 +28,7 @@ pub(super) async fn rows(db: &Database) -> i64 {
 }
 
 pub(super) async fn count(client: &Client) -> usize {
-    client.runs(&RunFilter::new()).await.unwrap().runs.len()
+    client.runs(&RunFilter::new()).await.unwrap().items.len()
 }
 
 #[tokio::test]
@@ -63,8 +63,8 @@ async fn what_a_lost_transaction_was_to_start_is_started_by_the_next() {
                 }
             }
         }
-        let runs = client.runs(&RunFilter::new().tag("t")).await.unwrap().runs;
-        let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
+        let runs = client.runs(&RunFilter::new().tag("t")).await.unwrap().items;
+        let ids: Vec<_> = runs.iter().map(|run| run.id).collect();
         assert_eq!(ids, [started.unwrap().id()]);
     })
     .await;
@@ -74,24 +74,24 @@ async fn what_a_lost_transaction_was_to_start_is_started_by_the_next() {
 async fn what_is_said_of_a_chain_is_said_of_the_runs_that_come_first() {
     with_database(async |db| {
         let client = client(db);
-        let stages = client
-            .start_all([says("a", "x"), says("b", "x")])
+        let runs = client
+            .start([says("a", "x"), says("b", "x")])
             .then([says("c", "x")])
             .tag("t")
             .actor("ada")
-            .history(History::None)
+            .event_level(EventLevel::None)
             .await
             .unwrap();
         for (run, said) in [
-            (&stages[0][0], true),
-            (&stages[0][1], true),
-            (&stages[1][0], false),
+            (runs[0].clone(), true),
+            (runs[1].clone(), true),
+            (runs[0].chained().await.unwrap()[0].returning(), false),
         ] {
             let state = run.state().await.unwrap();
             assert_eq!(state.tags == ["t"], said);
             assert_eq!(state.actor.as_deref(), said.then_some("ada"));
         }
-        assert_eq!(stages[0][0].events().await.unwrap(), []);
+        assert_eq!(runs[0].events().await.unwrap(), []);
     })
     .await;
 }
@@ -106,8 +106,8 @@ async fn what_is_rolled_back_never_was() {
             .key("k")
             .await
             .unwrap();
-        let more = (0..3).map(|_| says("audio", "x"));
-        client.start_many_in(&mut tx, more).await.unwrap();
+        let more = vec![says("audio", "x"); 3];
+        client.start_in(&mut tx, more).await.unwrap();
         tx.rollback().await.unwrap();
         let left: Vec<i64> = sqlx::query_scalar(
             "select count(*) from pipeline.runs union all select count(*) from pipeline.steps
@@ -120,7 +120,7 @@ async fn what_is_rolled_back_never_was() {
 
         let it = Running::start(db);
         let run = client.start(says("video", "x")).key("k").await.unwrap();
-        assert!(run.is_fresh());
+        assert!(run.is_new());
         assert_eq!(run.wait().await.unwrap(), RunStatus::Succeeded);
         let mut tx = db.pool().begin().await.unwrap();
         let run = client.start_in(&mut tx, says("audio", "x")).await.unwrap();
@@ -139,18 +139,14 @@ async fn runs_of_several_pipelines_start_together_in_the_order_they_were_named()
             .map(|n| (format!("p{}", n % 3), format!("word {n}")))
             .collect();
         let new = words.iter().map(|(name, word)| says(name, word));
-        let runs = it.client.start_many(new).await.unwrap();
+        let runs = it.client.start(new.collect::<Vec<_>>()).await.unwrap();
         for (run, (name, word)) in runs.iter().zip(&words) {
             assert_eq!(run.wait().await.unwrap(), RunStatus::Succeeded);
             assert_eq!(&run.output().await.unwrap(), word);
             assert_eq!(&run.state().await.unwrap().pipeline, name);
         }
         assert_eq!(
-            it.client
-                .start_many(Vec::<Pipeline>::new())
-                .await
-                .unwrap()
-                .len(),
+            it.client.start(Vec::<Pipeline>::new()).await.unwrap().len(),
             0
         );
         it.stop().await;
@@ -170,27 +166,36 @@ async fn a_mistake_is_said_before_anything_is_written() {
                 new().key("k".repeat(10_000)),
                 "kkk…` of a run of `video` has 10000 bytes, and 512 is the limit: shorten it",
             ),
-            (new().key("a\0"), "a NUL character in the key of `video`"),
+            (
+                new().key("a\0"),
+                "the key of `video` contains a NUL character",
+            ),
             (new().actor(""), "the actor of a run of `video` is empty"),
             (
                 new().actor("a".repeat(257)),
                 "aaa…` of a run of `video` has 257 bytes, and 256 is the limit: shorten it",
             ),
-            (new().actor("\0"), "a NUL character in the actor of `video`"),
+            (
+                new().actor("\0"),
+                "the actor of `video` contains a NUL character",
+            ),
             (new().tag(""), "the tag of a run of `video` is empty"),
             (new().tag("ä".repeat(65)), "the tag `äää"),
             (
                 new().tag("ä".repeat(65)),
                 "äää…` of a run of `video` has 65 characters, and 64 is the limit: shorten it",
             ),
-            (new().tag("\0"), "a NUL character in the tag of `video`"),
+            (
+                new().tag("\0"),
+                "the tag of `video` contains a NUL character",
+            ),
             (
                 tagged(17),
                 "17 tags for a run of `video`, and 16 is the limit",
             ),
             (
                 NewRun::new(says("video", &"x".repeat(2 << 20))),
-                "2097154 bytes are too many for the params of `a`",
+                "2097154 bytes of params for `a`, and",
             ),
             (
                 NewRun::new(says("video", "\0")),
@@ -199,11 +204,7 @@ async fn a_mistake_is_said_before_anything_is_written() {
         ];
         for (wrong, message) in wrong {
             // One that is right does not go alone.
-            let error = client
-                .start_many([new(), wrong])
-                .await
-                .unwrap_err()
-                .to_string();
+            let error = client.start([new(), wrong]).await.unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
             assert_eq!(rows(db).await, 0, "{error}");
         }
@@ -256,7 +257,7 @@ async fn a_start_whose_answer_is_lost_is_not_done_twice() {
             let before = count(&client).await;
             proxy.lose_the_next_answer_to("lost");
             let run = client.start(new).await.unwrap();
-            assert!(proxy.has_lost_it() && run.is_fresh(), "{key:?}");
+            assert!(proxy.has_lost_it() && run.is_new(), "{key:?}");
             assert_eq!(count(&client).await, before + 1);
             let state = client.run(run.id()).state().await.unwrap();
             assert_eq!(state.steps.len(), 1);
@@ -269,7 +270,7 @@ async fn a_start_whose_answer_is_lost_is_not_done_twice() {
             .await
             .unwrap();
         assert!(proxy.has_lost_it());
-        assert_eq!(run.chained().len(), 1);
+        assert_eq!(run.chained().await.unwrap().len(), 1);
         assert_eq!(count(&client).await, 5);
         pool.close().await;
     })
@@ -300,7 +301,7 @@ async fn who_starts_what_nobody_knows_is_warned_of_each_type_once() {
             let mut kinds: Vec<String> = warnings
                 .filter_map(|line| {
                     Some(
-                        line.split("job.kind=\"")
+                        line.split("job.type=\"")
                             .nth(1)?
                             .split('"')
                             .next()?
@@ -334,7 +335,7 @@ async fn who_starts_what_nobody_knows_is_warned_of_each_type_once() {
         other.start(pipeline().unwrap()).await.unwrap();
         let in_vain = || {
             let log = Captured::so_far();
-            let of_it = |line: &&str| line.contains("only such as take no steps");
+            let of_it = |line: &&str| line.contains("take no steps of runs");
             log.lines()
                 .filter(of_it)
                 .map(str::to_owned)
@@ -343,7 +344,7 @@ async fn who_starts_what_nobody_knows_is_warned_of_each_type_once() {
         eventually("a warning", async || (!in_vain().is_empty()).then_some(())).await;
         let in_vain = in_vain();
         assert!(
-            in_vain.len() == 1 && in_vain[0].contains("job.kind=\"act\""),
+            in_vain.len() == 1 && in_vain[0].contains("job.type=\"act\""),
             "{in_vain:?}"
         );
         stop.cancel();

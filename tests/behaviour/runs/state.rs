@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use pipeline::jobs::{Backoff, JobStatus, Outcome};
 use pipeline::{
-    Client, Continue, Error, NodeKind, Pipeline, Run, RunFilter, RunStatus, StepStatus, Why, Worker,
+    Client, Continue, Error, NodeKind, Pipeline, Run, RunFilter, RunStatus, StepReason, StepStatus,
+    Worker,
 };
 use serde_json::json;
 use tests::with_database;
@@ -16,10 +17,10 @@ fn numbers(worker: Worker) -> Worker {
     worker.register::<(Make, Add, Break, Decide, Mend, OrElse)>()
 }
 
-/// Why each step is as it is, where there is a reason.
+/// StepReason each step is as it is, where there is a reason.
 async fn whys<O>(run: &Run<O>) -> Vec<(String, StepStatus, String)> {
     let steps = run.state().await.unwrap().steps.into_iter();
-    let whys = steps.filter_map(|step| Some((step.key, step.status, step.why?.to_string())));
+    let whys = steps.filter_map(|step| Some((step.key, step.status, step.reason?.to_string())));
     whys.collect()
 }
 
@@ -69,7 +70,7 @@ async fn a_run_tells_where_it_and_its_steps_stand() {
             (a.in_queue, a.attempt, a.attempts),
             (Some(JobStatus::Running), 1, Some(4))
         );
-        assert!(a.enqueued_at.is_some() && a.ended_at.is_none() && a.why.is_none());
+        assert!(a.enqueued_at.is_some() && a.ended_at.is_none() && a.reason.is_none());
         let b = state.step("b").unwrap();
         assert_eq!(
             (b.status, b.in_queue, b.attempt),
@@ -196,7 +197,7 @@ async fn a_step_that_failed_says_why_and_so_do_those_that_did_not_run() {
         cancelled.cancel().await.unwrap();
         assert_eq!(cancelled.wait().await.unwrap(), RunStatus::Cancelled);
         let state = cancelled.state().await.unwrap();
-        assert_eq!(state.step("c").unwrap().why, Some(Why::Cancelled));
+        assert_eq!(state.step("c").unwrap().reason, Some(StepReason::Cancelled));
         it.stop().await;
     })
     .await;
@@ -254,7 +255,7 @@ async fn what_is_told_of_a_run_is_json_too() {
         let run = it.client.start(pipeline.unwrap()).tag("t").await.unwrap();
         run.wait().await.unwrap();
         let state = serde_json::to_value(run.state().await.unwrap()).unwrap();
-        assert_eq!(state["id"], run.id());
+        assert_eq!(state["id"], run.id().get());
         assert_eq!(
             (&state["status"], &state["tags"]),
             (&json!("halted"), &json!(["t"]))
@@ -313,7 +314,7 @@ async fn the_words_are_those_of_the_database() {
 async fn what_is_not_there_is_named() {
     with_database(async |db| {
         let client = Client::new(db.pool().clone());
-        let nobody = client.run(99);
+        let nobody = client.run(99.into());
         let errors = [
             nobody.state().await.unwrap_err(),
             nobody.status().await.unwrap_err(),
@@ -325,8 +326,8 @@ async fn what_is_not_there_is_named() {
         for error in errors {
             assert_eq!(
                 error.to_string(),
-                "there is no run 99: it has never been, or it was deleted; one that a transaction \
-                 starts is there when that is committed"
+                "there is no run 99 in this database: it never existed, or it was deleted; a run that a transaction \
+                 starts becomes visible when the transaction commits"
             );
         }
         let many = Pipeline::configure("many", |p| {

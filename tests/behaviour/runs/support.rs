@@ -76,7 +76,7 @@ impl Script {
 
 /// A step that does what the script says; its name is its output.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(attempts = 1, backoff = "fixed(1ms)", lease = "5s")]
+#[job(max_attempts = 1, backoff = "fixed(1ms)", lease = "5s")]
 pub(crate) struct Act(pub(crate) String);
 
 impl Perform for Act {
@@ -104,7 +104,7 @@ impl Perform for Act {
             What::WaitStubbornly => script.gate(&self.0).acquire().await?.forget(),
         }
         assert!(cx.run().is_some() && cx.step().is_some() && cx.round() >= Some(1));
-        assert_eq!(cx.batch(), Some(cx.id()));
+        assert_eq!(cx.batch().map(i64::from), Some(cx.id().get()));
         Ok(self.0)
     }
 }
@@ -115,7 +115,7 @@ pub(crate) fn act(name: &str) -> Act {
 
 /// A callback that writes down what it was told.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(attempts = 3, backoff = "fixed(1ms)")]
+#[job(max_attempts = 3, backoff = "fixed(1ms)")]
 pub(crate) struct Told(pub(crate) String);
 
 impl Perform for Told {

@@ -88,7 +88,7 @@ async fn a_result_that_is_large_or_missing_is_what_the_output_is() {
         let run = it.client.start(says("fails", "f")).await.unwrap();
         let error = run.result().await.unwrap_err();
         assert!(matches!(error, Error::NoOutput { .. }), "{error}");
-        let error = it.client.run(1 << 40).result().await.unwrap_err();
+        let error = it.client.run((1 << 40).into()).result().await.unwrap_err();
         assert!(matches!(error, Error::NoRun(_)), "{error}");
         it.stop().await;
     })

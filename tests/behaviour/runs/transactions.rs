@@ -38,7 +38,10 @@ async fn a_chain_on_a_connection_without_a_transaction_is_started_as_a_whole() {
             .start_in(&mut connection, says("a", "x"))
             .then(says("b", "x"));
         let run = chain.await.unwrap();
-        assert_eq!((run.chained().len(), count(&client).await), (1, 2));
+        assert_eq!(
+            (run.chained().await.unwrap().len(), count(&client).await),
+            (1, 2)
+        );
         refuse_chains(db).await;
         let chain = client
             .start_in(&mut connection, says("a", "x"))
@@ -78,12 +81,12 @@ async fn a_transaction_that_was_begun_by_hand_stays_the_callers() {
             NewRun::new(says("a", "x")),
             NewRun::new(says("b", "x")).key("k"),
         ];
-        client.start_many_in(&mut connection, runs).await.unwrap();
+        client.start_in(&mut connection, runs).await.unwrap();
         let runs = [
             NewRun::new(says("c", "x")),
             NewRun::new(says("b", "y")).key("k"),
         ];
-        let conflict = client.start_many_in(&mut connection, runs).await;
+        let conflict = client.start_in(&mut connection, runs).await;
         assert!(matches!(conflict.unwrap_err(), Error::KeyConflict { .. }));
         execute(&mut connection, "commit").await;
         assert_eq!(count(&client).await, 2);

@@ -6,11 +6,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{join_all, ready};
-use pipeline::{Client, Error, Pipeline, Run, RunStatus};
+use pipeline::Error;
+use pipeline::prelude::*;
+use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgPoolOptions;
 use tests::{Database, with_database};
 
 use super::support::{Running, What, act, eventually};
+use crate::logged::Captured;
 
 fn one_step() -> Pipeline<String> {
     Pipeline::configure("one_step", |p| p.step("a", act("a"))).unwrap()
@@ -84,9 +87,12 @@ async fn a_run_that_has_ended_is_not_waited_for() {
 #[tokio::test]
 async fn a_run_that_is_not_there_is_said_to_be_so() {
     with_database(async |db| {
-        let run = client(db).run(12_345);
+        let run = client(db).run(12_345.into());
         let error = run.wait().await.unwrap_err();
-        assert!(matches!(error, Error::NoRun(12_345)), "{error}");
+        assert!(
+            matches!(error, Error::NoRun(run) if run.get() == 12_345),
+            "{error}"
+        );
         // Nor is one whose transaction is open.
         let client = client(db);
         let mut tx = db.pool().begin().await.unwrap();
@@ -109,7 +115,7 @@ async fn a_timeout_says_where_the_run_stands() {
         assert_eq!(
             error.to_string(),
             format!(
-                "run {} has not ended within 20ms: it is running; wait longer, or look at its steps",
+                "run {} has not ended within 20ms: it is running; wait longer, or look at its steps with `run.state()`",
                 run.id()
             )
         );
@@ -124,10 +130,7 @@ async fn a_timeout_says_where_the_run_stands() {
 async fn ten_thousand_waiters_share_one_connection_which_goes_after_them() {
     with_database(async |db| {
         let client = client(db);
-        let runs = client
-            .start_many((0..5_000).map(|_| one_step()))
-            .await
-            .unwrap();
+        let runs = client.start(vec![one_step(); 5_000]).await.unwrap();
         // Two for each run, through clones of the client.
         let waits = runs.iter().chain(&runs).map(|run| run.clone().wait());
         let mut all = pin!(join_all(waits.map(|wait| wait.into_future())));
@@ -170,7 +173,7 @@ async fn an_end_that_nobody_tells_of_is_found() {
 async fn a_listener_that_is_killed_comes_back() {
     with_database(async |db| {
         let client = client(db);
-        let runs = client.start_many((0..6).map(|_| one_step())).await.unwrap();
+        let runs = client.start(vec![one_step(); 6]).await.unwrap();
         let waiting: Vec<_> = runs
             .iter()
             .map(|run| tokio::spawn(run.wait().into_future()))
@@ -293,13 +296,69 @@ async fn a_limit_holds_where_the_database_does_not_answer() {
         assert_eq!(
             error.to_string(),
             format!(
-                "run {} has not ended within 20ms: the database did not say in time how it stands; wait \
-                 longer, or look at its steps",
+                "run {} has not ended within 20ms: the database did not return its status in time; wait \
+                 longer, or look at its steps with `run.state()`",
                 run.id()
             )
         );
         drop(taken);
         pool.close().await;
+    })
+    .await;
+}
+
+/// Starts a run of the same queue and waits for it.
+#[derive(Debug, Serialize, Deserialize, Job)]
+struct WaitsForRun;
+
+impl Perform for WaitsForRun {
+    type Input = ();
+    type Output = ();
+
+    async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> {
+        let run = cx.data::<Client>()?.start(one_step()).await?;
+        run.wait().await?;
+        Ok(())
+    }
+}
+
+/// On one thread: the test's own.
+#[tokio::test]
+async fn a_job_that_waits_for_a_run_on_the_last_slot_of_its_queue_is_named_in_one_warning() {
+    Captured::begin();
+    with_database(async |db| {
+        let client = client(db);
+        let job = client.enqueue(WaitsForRun).await.unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let worker = Worker::new(db.pool().clone())
+            .register::<(WaitsForRun, super::support::Act)>()
+            .queue("default", 1)
+            .data(client.clone())
+            .grace(Duration::from_millis(100));
+        let worker = tokio::spawn(worker.run_until(async {
+            stopped.await.unwrap();
+        }));
+        let said = "job waits for a run while it holds the last slot of its queue";
+        let warned = eventually("the warning", async || {
+            let log = Captured::so_far();
+            log.lines()
+                .find(|line| line.contains(said))
+                .map(str::to_owned)
+        });
+        let warned = warned.await;
+        let runs = client.runs(&RunFilter::new()).await.unwrap().items;
+        for part in [
+            " WARN ".to_owned(),
+            format!("run.id={}", runs[0].id),
+            format!("job.id={}", job.id),
+            "job.type=\"waits_for_run\"".to_owned(),
+            "queue=\"default\"".to_owned(),
+        ] {
+            assert!(warned.contains(&part), "{part}: {warned}");
+        }
+        stop.send(()).unwrap();
+        worker.await.unwrap().unwrap();
+        assert_eq!(Captured::text().matches(said).count(), 1);
     })
     .await;
 }

@@ -35,7 +35,7 @@ fn rows(node: &Value) -> f64 {
 
 /// Runs the statement of `withdraw_steps_v1` that cancels steps, as the function does, and returns the rows that its
 /// plan has seen.
-async fn work(db: &Database, run: i64) -> f64 {
+async fn work(db: &Database, run: pipeline::RunId) -> f64 {
     let (body, settings): (String, Vec<String>) = sqlx::query_as(
         "select prosrc, coalesce(proconfig, '{}') from pg_proc
          where oid = 'pipeline.withdraw_steps_v1'::regproc",

@@ -30,7 +30,7 @@ impl Working {
 }
 
 /// Waits until a run is over; its status.
-pub(super) async fn run_ended(db: &Database, run: i64) -> String {
+pub(super) async fn run_ended(db: &Database, run: pipeline::RunId) -> String {
     eventually("the end of a run", async || {
         sqlx::query_scalar(
             "select status::text from pipeline.runs where id = $1 and ended_at is not null",
@@ -44,7 +44,10 @@ pub(super) async fn run_ended(db: &Database, run: i64) -> String {
 }
 
 /// The steps of a run in the order of its graph: key, status, output.
-pub(super) async fn steps(db: &Database, run: i64) -> Vec<(String, String, Option<String>)> {
+pub(super) async fn steps(
+    db: &Database,
+    run: pipeline::RunId,
+) -> Vec<(String, String, Option<String>)> {
     sqlx::query_as(
         "select v.step, v.status, s.output::text from pipeline.run_steps v
          join pipeline.steps s on s.run = v.run and s.no = v.no

@@ -4,7 +4,7 @@ use jobs::Job;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(queue = "media", attempts = 5)]
+#[job(queue = "media", max_attempts = 5)]
 #[job(queue = "default")]
 struct Transcode;
 

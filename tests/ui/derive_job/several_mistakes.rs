@@ -4,7 +4,7 @@ use jobs::Job;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(attempts = 0, backoff = "sometimes", colour = "red")]
+#[job(max_attempts = 0, backoff = "sometimes", colour = "red")]
 #[job(queue = "", priority = 40000, lease = "2d")]
 struct Transcode {
     preset: String,

@@ -4,7 +4,7 @@ use jobs::Job;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(attempts = "5", timeout = 600, queue)]
+#[job(max_attempts = "5", timeout = 600, queue)]
 struct Transcode;
 
 fn main() {}

@@ -4,7 +4,7 @@ use jobs::Job;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(attempts = 0)]
+#[job(max_attempts = 0)]
 struct Transcode;
 
 fn main() {}

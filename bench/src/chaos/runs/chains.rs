@@ -43,9 +43,11 @@ impl Chains {
             .then((b.pipeline(self.lease)?, c.pipeline(self.lease)?))
             .then(d.pipeline(self.lease)?)
             .await?;
-        let chained = first.chained();
+        let second = first.chained().await?;
+        let last = second[0].chained().await?;
         let ids: Vec<i64> = std::iter::once(first.id())
-            .chain(chained.iter().map(Run::id))
+            .chain(second.iter().chain(&last).map(Run::id))
+            .map(i64::from)
             .collect();
         self.links.extend(drawn::links(ids.iter().copied(), drawn));
         Ok(ids)

@@ -54,8 +54,8 @@ impl Diamonds {
             .clone()
             .map(|number| diamond(number, self.lease))
             .collect::<Result<Vec<_>, _>>()?;
-        let started = self.client.start_many(pipelines).await?;
-        let ids: Vec<i64> = started.iter().map(pipeline::Run::id).collect();
+        let started = self.client.start(pipelines).await?;
+        let ids: Vec<i64> = started.iter().map(|run| run.id().get()).collect();
         self.numbers.extend(ids.iter().copied().zip(numbers));
         Ok(ids)
     }

@@ -45,7 +45,7 @@ async fn execute(cx: &Context) -> Result<(), JobError> {
 #[job(
     name = "chaos.source",
     lease = "2s",
-    attempts = 1000,
+    max_attempts = 1000,
     backoff = "fixed(1ms)"
 )]
 pub(super) struct Source(pub(super) i64);
@@ -65,7 +65,7 @@ impl Perform for Source {
 #[job(
     name = "chaos.side",
     lease = "2s",
-    attempts = 1000,
+    max_attempts = 1000,
     backoff = "fixed(1ms)"
 )]
 pub(super) struct Side(pub(super) i64);
@@ -85,7 +85,7 @@ impl Perform for Side {
 #[job(
     name = "chaos.join",
     lease = "2s",
-    attempts = 1000,
+    max_attempts = 1000,
     backoff = "fixed(1ms)"
 )]
 pub(super) struct Join;
@@ -105,7 +105,7 @@ impl Perform for Join {
 #[job(
     name = "chaos.act",
     lease = "2s",
-    attempts = 1000,
+    max_attempts = 1000,
     backoff = "fixed(1ms)"
 )]
 pub(super) struct Act {
@@ -136,7 +136,7 @@ impl Perform for Act {
 #[job(
     name = "chaos.told",
     lease = "2s",
-    attempts = 1000,
+    max_attempts = 1000,
     backoff = "fixed(1ms)"
 )]
 pub(super) struct Told;

@@ -150,7 +150,7 @@ pub(crate) async fn start_in_chunks<O>(
     for first in (0..runs).step_by(CHUNK as usize) {
         let chunk = first..runs.min(first + CHUNK);
         let pipelines = chunk.map(pipeline).collect::<Result<Vec<_>, _>>()?;
-        client.start_many(pipelines).await?;
+        client.start(pipelines).await?;
     }
     Ok(())
 }

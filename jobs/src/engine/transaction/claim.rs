@@ -103,7 +103,7 @@ pub(super) async fn end_and_claim(
 ) -> Result<Ended, sqlx::Error> {
     let settings = EndSettings {
         keep_succeeded: parts.config.keep_succeeded,
-        unknown_ms: limits::millis(parts.config.unknown_after),
+        unknown_ms: limits::millis(parts.config.unknown_job_timeout),
         asynchronous_commit: false,
     };
     let Some(search) = search(parts, request, done) else {

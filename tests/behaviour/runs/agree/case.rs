@@ -1,7 +1,7 @@
 //! A random case: a graph, and the outcomes of its runs.
 
 use pipeline::graph::spec::{Edge, GraphSpec, StepKind, Takes};
-use pipeline::{Graph, History, Pipeline};
+use pipeline::{EventLevel, Graph, Pipeline};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 use tests::model::arbitrary::{Knobs, graph, script};
@@ -30,12 +30,12 @@ pub(super) enum Kept {
 }
 
 impl Kept {
-    pub(super) fn history(self) -> History {
+    pub(super) fn history(self) -> EventLevel {
         match self {
-            Self::Nothing => History::None,
-            Self::Runs => History::Runs,
-            Self::Steps => History::Steps,
-            Self::All => History::All,
+            Self::Nothing => EventLevel::None,
+            Self::Runs => EventLevel::Runs,
+            Self::Steps => EventLevel::Steps,
+            Self::All => EventLevel::All,
         }
     }
 }

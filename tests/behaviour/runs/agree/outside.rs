@@ -98,10 +98,9 @@ impl<'a> Outside<'a> {
             }
             Event::Then { after, .. } => {
                 let after = after.iter().map(|run| story.runs[run.0].id());
-                let after: Vec<i64> = after.collect();
-                let chain = self.client.after(after, story.pipeline());
-                let mut stages = chain.await.map_err(string)?;
-                story.runs.push(stages.remove(0).remove(0));
+                let after: Vec<pipeline::RunId> = after.collect();
+                let chain = self.client.start(story.pipeline()).after(after);
+                story.runs.push(chain.await.map_err(string)?);
             }
             Event::Taken { run, step } => {
                 let was_taken = before.step(*run, step).taken;
@@ -231,7 +230,7 @@ impl<'a> Outside<'a> {
         was_taken: bool,
     ) -> Result<Claimed, String> {
         let no = story.graph.find(step).ok_or("no such step")?.no();
-        let id = (story.runs[run.0].id() << 18) + 2 * i64::from(no);
+        let id = (story.runs[run.0].id().get() << 18) + 2 * i64::from(no);
         if was_taken {
             self.seen.taken_over += 1;
             let lapse = "update pipeline.jobs set lease_until = pipeline.now() - interval '1 s'
@@ -263,7 +262,7 @@ impl<'a> Outside<'a> {
 
     /// Every status, round and callback, and every output.
     async fn compare(&self, story: &Story) -> Result<(), String> {
-        let ids: Vec<i64> = story.runs.iter().map(Run::id).collect();
+        let ids: Vec<i64> = story.runs.iter().map(|run| run.id().get()).collect();
         let runs: Vec<(i64, String, i32, bool)> = sqlx::query_as(
             "select id, status::text, round, halt_triggered from pipeline.runs where id = any ($1)",
         )

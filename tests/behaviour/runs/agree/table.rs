@@ -98,10 +98,11 @@ impl<'a> Table<'a> {
         let mut game = Game::new(case);
         let runs = case.runs.iter().map(|(_, kept)| {
             let run = NewRun::new(case.pipeline());
-            run.history(kept.history())
+            run.event_level(kept.history())
         });
-        let runs = self.client.start_many(runs).await.map_err(string)?;
-        game.ids = runs.iter().map(pipeline::Run::id).collect();
+        let runs: Vec<_> = runs.collect();
+        let runs = self.client.start(runs).await.map_err(string)?;
+        game.ids = runs.iter().map(|run| run.id().get()).collect();
         game.compare(self.db).await?;
         while !game.is_over() {
             let lost = if game.chance(8) {

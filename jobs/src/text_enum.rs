@@ -1,9 +1,9 @@
-//! Words of the database, as enums.
+//! Enums whose variants are stored as texts.
 
-/// An enum, each variant of which has a word.
+/// Declares an enum, each variant of which has a text in the database and in JSON.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! words {
+macro_rules! text_enum {
     (
         $(#[$doc:meta])* $name:ident, $what:literal;
         $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)?
@@ -16,10 +16,10 @@ macro_rules! words {
         }
 
         impl $name {
-            /// Every one there is.
+            /// All variants.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Its name, as the database has it.
+            /// Returns the text of the variant, as the database stores it.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text),*
@@ -28,12 +28,12 @@ macro_rules! words {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::UnknownWord;
+            type Err = $crate::UnknownVariant;
 
-            fn from_str(text: &str) -> Result<Self, $crate::UnknownWord> {
+            fn from_str(text: &str) -> Result<Self, $crate::UnknownVariant> {
                 match text {
                     $($text => Ok(Self::$variant),)*
-                    _ => Err($crate::UnknownWord::new($what, text, &[$($text),*])),
+                    _ => Err($crate::UnknownVariant::new($what, text, &[$($text),*])),
                 }
             }
         }
@@ -46,16 +46,18 @@ macro_rules! words {
     };
 }
 
-/// A text that is none of the words there are.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no {what}: use one of {}", .known.join(", "))]
-pub struct UnknownWord {
+/// The error of parsing a text that names no variant of an enum.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a {what}: use one of {}", .known.join(", "))]
+pub struct UnknownVariant {
     what: &'static str,
     text: String,
     known: &'static [&'static str],
 }
 
-impl UnknownWord {
+crate::debug_as_display!(UnknownVariant);
+
+impl UnknownVariant {
     #[doc(hidden)]
     pub fn new(what: &'static str, text: &str, known: &'static [&'static str]) -> Self {
         Self {
@@ -66,8 +68,8 @@ impl UnknownWord {
     }
 }
 
-impl From<UnknownWord> for sqlx::Error {
-    fn from(error: UnknownWord) -> Self {
+impl From<UnknownVariant> for sqlx::Error {
+    fn from(error: UnknownVariant) -> Self {
         Self::Decode(Box::new(error))
     }
 }
@@ -77,7 +79,7 @@ mod tests {
     use crate::JobStatus;
 
     #[test]
-    fn a_word_is_the_same_in_the_database_and_in_json() {
+    fn a_variant_has_one_text_in_the_database_and_in_json() {
         for status in JobStatus::ALL {
             assert_eq!(status.to_string().parse().as_ref(), Ok(status));
             let json = serde_json::to_string(status).unwrap_or_default();
@@ -85,7 +87,7 @@ mod tests {
         }
         let error = "lost".parse::<JobStatus>().map_err(sqlx::Error::from);
         let said = error.map_err(|error| error.to_string());
-        let expected = "error occurred while decoding: `lost` is no status of a job: use one of scheduled, ready, \
+        let expected = "error occurred while decoding: `lost` is not a status of a job: use one of scheduled, ready, \
                         running, succeeded, failed, discarded";
         assert_eq!(said, Err(expected.to_owned()));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use jobs::extension::Wanted;
+use jobs::extension::Demand;
 use jobs::extension::limits;
 use sha2::{Digest as _, Sha256};
 
@@ -19,7 +19,7 @@ const MAX_CALL_STEPS: usize = 1_000_000;
 const MAX_CALL_EDGES: usize = 1_000_000;
 
 /// A checked start, split into statements.
-pub(super) struct Plan<'a> {
+pub(super) struct StartPlan<'a> {
     /// The groups of the first stage.
     pub(super) first: Vec<Group<'a>>,
     /// The groups of the later stages, which are chained to the first.
@@ -34,7 +34,7 @@ pub(super) struct Plan<'a> {
     pub(super) has_keys: bool,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> StartPlan<'a> {
     /// Checks all runs and splits them into groups.
     pub(super) fn of(
         stages: &'a [Vec<NewRun>],
@@ -107,23 +107,23 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the job types and queues of all steps and callbacks, for which live workers are needed.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
+    pub(super) fn demands(&self) -> impl Iterator<Item = Demand<'_>> {
         self.groups().flat_map(|group| {
             let steps = group.graph.nodes().filter_map(|node| {
-                let (kind, version) = node.job()?;
-                Some(Wanted {
-                    kind,
+                let (job_type, version) = node.job()?;
+                Some(Demand {
+                    job_type,
                     version,
                     queue: &node.options()?.queue,
-                    is_step: true,
+                    is_owned: true,
                 })
             });
             let callbacks = group.graph.spec().callbacks.iter();
-            steps.chain(callbacks.map(|callback| Wanted {
-                kind: &callback.job,
+            steps.chain(callbacks.map(|callback| Demand {
+                job_type: &callback.job,
                 version: callback.version,
                 queue: &callback.options.queue,
-                is_step: false,
+                is_owned: false,
             }))
         })
     }
@@ -284,7 +284,7 @@ impl<'a> Group<'a> {
             id: 0,
             nonce: 0,
             rerun_of: None,
-            event_level: run.history.into(),
+            event_level: run.event_level,
             key: run.key.as_deref(),
             params_hash: run.key.as_ref().map(|_| match chain {
                 Some(chain) => [run.params_hash(), chain.to_vec()].concat(),

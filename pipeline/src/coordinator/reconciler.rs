@@ -3,8 +3,8 @@
 //! A step and its queue row, and a run and its counts, are written in one transaction and always agree. If a
 //! queue row is deleted or changed by hand, no worker would ever continue the step. Every worker therefore
 //! tries to run a pass at an interval, and one worker at a time does. A step that cannot run any more fails
-//! with a reason. Normally a pass finds no problems; [`Client::health`](crate::Client::health) returns the
-//! number of passes and problems.
+//! with a reason. Normally a pass finds no problems;
+//! [`Client::reconciler_stats`](crate::Client::reconciler_stats) returns the number of passes and problems.
 
 use std::time::Duration;
 
@@ -12,20 +12,23 @@ use futures_util::future::BoxFuture;
 use jobs::extension::{Effects, MaintenanceTask};
 use sqlx::PgConnection;
 
+use crate::db::is_conflict;
+use crate::db::notifications::runs_ended;
+
 /// The default interval between two passes.
-pub(crate) const EVERY: Duration = Duration::from_secs(10);
+pub(crate) const RECONCILE_INTERVAL: Duration = Duration::from_secs(10);
 /// The maximum number of runs in one pass.
-const RUNS: i32 = 500;
+const MAX_RUNS_PER_PASS: i32 = 500;
 /// The number of steps and edges after which a pass ends. A larger run is checked in parts.
-const STEPS_AND_EDGES: i64 = 20_000;
+const MAX_STEPS_AND_EDGES_PER_PASS: i64 = 20_000;
 
 /// Checks live runs and repairs them.
 #[derive(Debug)]
-pub(crate) struct Reconciler {
+pub(crate) struct ReconcilerTask {
     pub(crate) every: Duration,
 }
 
-impl MaintenanceTask for Reconciler {
+impl MaintenanceTask for ReconcilerTask {
     fn name(&self) -> &'static str {
         "reconciler"
     }
@@ -44,8 +47,8 @@ impl MaintenanceTask for Reconciler {
                 "src/sql/reconcile.sql",
                 worker,
                 i64::try_from(self.every.as_millis()).unwrap_or(i64::MAX),
-                RUNS,
-                STEPS_AND_EDGES,
+                MAX_RUNS_PER_PASS,
+                MAX_STEPS_AND_EDGES_PER_PASS,
             )
             .fetch_one(&mut *connection)
             .await?;
@@ -72,7 +75,7 @@ impl MaintenanceTask for Reconciler {
                         last: *last,
                         is_end: *is_end,
                     };
-                    mend(connection, worker, &part, &mut effects).await?;
+                    repair(connection, worker, &part, &mut effects).await?;
                 }
             }
             Ok(effects)
@@ -90,15 +93,15 @@ struct Part {
 
 /// Checks one run again under its lock, and repairs it. An error of the database for one run does not stop the
 /// pass.
-async fn mend(
+async fn repair(
     connection: &mut PgConnection,
     worker: i64,
     part: &Part,
     effects: &mut Effects,
 ) -> Result<(), sqlx::Error> {
     let run = part.run;
-    let mended = sqlx::query_file!(
-        "src/sql/mend_run.sql",
+    let repaired = sqlx::query_file!(
+        "src/sql/repair_run.sql",
         run,
         worker,
         part.first,
@@ -107,21 +110,21 @@ async fn mend(
     )
     .fetch_one(&mut *connection)
     .await;
-    match mended {
-        Ok(mended) => {
-            for problem in mended.problems.unwrap_or_default() {
+    match repaired {
+        Ok(repaired) => {
+            for problem in repaired.problems.unwrap_or_default() {
                 tracing::warn!(
                     run.id = run,
                     problem,
                     "rows of a run were changed from outside"
                 );
             }
-            effects.queues.extend(mended.queues.unwrap_or_default());
+            effects.queues.extend(repaired.queues.unwrap_or_default());
             effects
                 .notifications
-                .extend(super::news(&mended.ended_runs.unwrap_or_default()));
+                .extend(runs_ended(&repaired.ended_runs.unwrap_or_default()));
         }
-        Err(error) if super::is_in_the_way(&error) => {
+        Err(error) if is_conflict(&error) => {
             tracing::debug!(run.id = run, %error, "run is held by another transaction; repairing it in the next pass");
         }
         Err(error) if error.as_database_error().is_some() => {

@@ -100,19 +100,19 @@ pub(crate) fn kind_name(kind: &StepKind) -> &'static str {
 
 /// The time at which a stored graph becomes visible to other transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum Visibility {
     /// After the statement: the connection is in no transaction. Transactions that store an equal graph at the
     /// same time wait for each other, so that the graph is stored once.
     AtOnce,
     /// When the connection's transaction commits. The statement does not wait for other transactions.
-    WithTheTransaction,
+    AtCommit,
 }
 
 /// Stores a graph unless the database has it, and returns its id.
 pub(crate) async fn store(
     connection: &mut PgConnection,
     graph: &Graph,
-    kept: Kept,
+    visibility: Visibility,
 ) -> Result<i64, sqlx::Error> {
     let nodes: Vec<NodeRow<'_>> = graph.nodes().map(|node| row(graph, node)).collect();
     let mut edges = Vec::new();
@@ -166,7 +166,7 @@ pub(crate) async fn store(
         json(&edges),
         json(&arms),
         json(&callbacks),
-        kept == Kept::AtOnce,
+        visibility == Visibility::AtOnce,
     )
     .fetch_one(connection)
     .await

@@ -1,1 +1,0 @@
-select chained from pipeline.runs where id = $1

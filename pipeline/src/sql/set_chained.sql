@@ -1,1 +1,0 @@
-update pipeline.runs set chained = $2 where id = $1
