@@ -101,6 +101,7 @@ declare
     v_deleted bigint[];         -- the tokens of attempts that succeeded
     v_others record;
     v_moved record;
+    v_needs_input boolean;      -- whether a step starts whose input is not the output of one of these ends
 begin
     perform from pipeline.runs r
     where r.id = any (p_runs)
@@ -143,8 +144,12 @@ begin
     queues := v_moved.queues;
     started := v_moved.started;
     ended_runs := v_moved.ended_runs;
-    -- The others have their input.
-    if exists (select from unnest(started) as s where s.end_index is null) then
+    if cardinality(started) = 1 then
+        v_needs_input := (started[1]).end_index is null;
+    else
+        v_needs_input := exists (select from unnest(started) as s where s.end_index is null);
+    end if;
+    if v_needs_input then
         v_others := pipeline.load_started_inputs_v1(started, p_input_limit, p_input_total);
         started := v_others.started;
         queues := queues || v_others.queues;

@@ -9,7 +9,8 @@ declare
     v_now timestamptz := pipeline.now();
     v_level pipeline.ended_step[] := p_ended;
     v_next record;
-    v_has_merge boolean;
+    v_skips_arms boolean;       -- whether a step of the level is a branch whose other arms are skipped
+    v_has_edges boolean;        -- whether edges lead away from the level
     v_has_any boolean := false; -- whether a step starts after any one of its upstream steps
     -- Appending copies an array, so that a long line of steps would take quadratic time: the results of the last
     -- levels are kept apart, and appended when there are many.
@@ -18,8 +19,17 @@ declare
     v_released pipeline.released_step[];
 begin
     while v_level is not null loop
-        if exists (select from unnest(v_level) as e where e.skips_arms) then
+        if cardinality(v_level) = 1 then
+            -- Without a query: a lone end is the common case, and starting a query costs more than its work.
+            v_skips_arms := (v_level[1]).skips_arms;
+            v_has_edges := (v_level[1]).out_edges is not null;
+        else
+            select bool_or(e.skips_arms), bool_or(e.out_edges is not null) into v_skips_arms, v_has_edges
+            from unnest(v_level) as e;
+        end if;
+        if v_skips_arms then
             v_level := pipeline.skip_arms_v1(v_level);
+            v_has_edges := true;
         end if;
         v_ended := v_ended || v_level;
         if cardinality(v_ended) >= c_many then
@@ -28,7 +38,7 @@ begin
         end if;
 
         -- Usually the last steps of their runs.
-        exit when not exists (select from unnest(v_level) as e where e.out_edges is not null);
+        exit when v_has_edges is not true;
         with touched as (
             select e.run, e.graph, o.no, count(*)::integer as count,
                    bool_or(e.status = 'succeeded') as has_success,

@@ -1,4 +1,4 @@
-//! Our speed and our peers', measured in one run on one server.
+//! Benchmarks of this system and of its peers, measured in one run on one server.
 //!
 //! `cargo run --release -p bench -- <name>` starts a server of its own with durable defaults, runs
 //! each system under measure in a child process of its own, prints a table for people, and ends
@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand};
 
 use frame::Result;
 
-/// Measure.
+/// Benchmarks of this system and of its peers.
 #[derive(Parser)]
 #[command(name = "bench")]
 struct Arguments {

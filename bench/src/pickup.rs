@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::frame::{ChildArguments, Measured, Report, Result, Server, percentile, stopped, table};
 
-/// What `bench -- pickup` can be told.
+/// Options of `bench -- pickup`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
     /// How many jobs are timed.
@@ -102,7 +102,7 @@ pub(crate) async fn measure(child: &ChildArguments) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Says when it starts.
+/// A job that reports when it starts.
 #[derive(Serialize, Deserialize, Job)]
 struct Started;
 
@@ -189,7 +189,7 @@ async fn floor_listener(
     Ok((listener, pool.acquire().await?))
 }
 
-/// Hears of a row, and takes it.
+/// Waits for a notification, and takes the row.
 async fn floor_worker(
     (mut listener, mut connection): (PgListener, sqlx::pool::PoolConnection<sqlx::Postgres>),
     claimed: mpsc::UnboundedSender<Instant>,
@@ -210,7 +210,7 @@ async fn floor_worker(
     }
 }
 
-/// Serves four queues until its input ends, because its parent let go of it or is no more.
+/// Runs a worker on four queues until standard input ends: the parent has closed it, or has ended.
 async fn idle_worker(pool: &PgPool) -> Result<Measured> {
     let worker = Worker::new(pool.clone()).register::<Started>();
     IDLE_QUEUES

@@ -23,9 +23,11 @@ impl Data {
 }
 
 /// The error of [`Context::data`]: the worker holds no value of this type.
-#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[derive(Clone, Copy, thiserror::Error)]
 #[error("the worker holds no `{0}`: give it one with `Worker::data`")]
 pub struct MissingData(pub(crate) &'static str);
+
+crate::debug_as_display!(MissingData);
 
 /// The context of an attempt: what the job knows of itself, and what its worker gives it.
 #[derive(Debug, Clone)]

@@ -301,22 +301,22 @@ mod tests {
 
     use super::*;
 
-    #[derive(Serialize)]
+    #[derive(serde::Serialize)]
     struct Point {
         x: f64,
         y: Option<f32>,
     }
 
-    #[derive(Serialize)]
+    #[derive(serde::Serialize)]
     struct Newtype(f64);
 
-    #[derive(Serialize)]
+    #[derive(serde::Serialize)]
     struct Pair(i64, f64);
 
-    #[derive(Serialize)]
+    #[derive(serde::Serialize)]
     struct Unit;
 
-    #[derive(Serialize)]
+    #[derive(serde::Serialize)]
     enum Measure {
         None,
         One(f64),

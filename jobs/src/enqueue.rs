@@ -175,7 +175,7 @@ impl NewJob {
         limits::name("queue", &self.queue)?;
         if self.max_attempts == 0 || i16::try_from(self.max_attempts).is_err() {
             return Err(Error::AttemptsOutOfRange {
-                kind: job_type,
+                job_type,
                 attempts: self.max_attempts,
             });
         }
@@ -184,7 +184,7 @@ impl NewJob {
                 return Ok(());
             }
             Err(Error::DurationOutOfRange {
-                kind: job_type,
+                job_type,
                 what,
                 given,
                 remedy,
@@ -246,7 +246,7 @@ impl fmt::Debug for NewJob {
 
 pub(crate) fn not_encodable(job_type: &'static str, reason: impl std::fmt::Display) -> Error {
     Error::NotEncodable {
-        kind: job_type,
+        job_type,
         source: serde::ser::Error::custom(reason),
     }
 }

@@ -1,30 +1,35 @@
+//! The error of this crate.
+
+use crate::error_text::{List, database_text};
 use crate::limits;
 
-/// What a call into this crate returns.
+/// A result whose error is this crate's [`Error`], unless another is named.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can be done about data that has no JSON.
-pub(crate) const NO_JSON: &str = "give its fields types that have, or another `Serialize`";
+/// The remedy for data that cannot be written as JSON.
+pub(crate) const NO_JSON: &str = "use field types that can be, or implement `Serialize` by hand";
 
-/// Everything that can go wrong, each with what to do about it.
-#[derive(Debug, thiserror::Error)]
+/// An error of this crate. The message names the thing, the value and the remedy.
+///
+/// `Debug` prints the same text as `Display`: `main` and tests that return a `Result` print `Debug`.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The database refused, or could not be reached.
-    #[error("database error: {}", crate::sqlstate::error_text(.0))]
+    /// The database refused a statement, or could not be reached.
+    #[error("database error: {}", database_text(.0))]
     Database(#[source] sqlx::Error),
 
-    /// The schema is not there, or older than this program needs.
+    /// The schema `pipeline` is missing, or older than this program needs.
     #[error(
         "the schema `pipeline` is missing or out of date: {missing}; call `client.migrate()`, or \
          `jobs::migrate(&pool)`, at the start of the program"
     )]
     NotMigrated {
-        /// What is not there, in the words of the server or by the migration's name.
+        /// The missing object in the server's words, or the name of the missing migration.
         missing: String,
     },
 
-    /// The server lacks what we build on.
+    /// The Postgres server is older than the oldest supported version.
     #[error(
         "the server runs Postgres {found}, and {required} or later is needed: upgrade the server, \
          or connect to another"
@@ -32,14 +37,14 @@ pub enum Error {
     ServerTooOld {
         /// The server's own version string.
         found: String,
-        /// The first major version that will do.
+        /// The oldest major version that is supported.
         required: i32,
     },
 
-    /// Another, newer build of the program has migrated this database.
+    /// A newer version of the program has migrated this database.
     #[error(
-        "database `{database}` holds migration {applied}, and this program knows none beyond \
-         {known}: it was migrated by a newer version; run that version here, or connect to \
+        "database `{database}` has migration {applied}, and the last one that this program knows is \
+         {known}: a newer version of the program migrated the database; run that version, or connect to \
          another database"
     )]
     DatabaseNewer {
@@ -53,8 +58,8 @@ pub enum Error {
 
     /// A migration was edited after it had been applied.
     #[error(
-        "migration {version} ({description}) in database `{database}` is not the one this program \
-         carries: an applied migration must never change; restore its file and add a new one"
+        "migration {version} ({description}) in database `{database}` differs from the one in this \
+         program: an applied migration must never change; restore its file and add a new one"
     )]
     MigrationChanged {
         /// The database's name.
@@ -65,135 +70,135 @@ pub enum Error {
         description: String,
     },
 
-    /// The role lacks a right that migrating needs.
+    /// The role lacks a privilege that migrating needs.
     #[error(
         "role `{role}` may not create {what} in database `{database}`: have an owner run \
          `{grant}`, or migrate once as a role that may"
     )]
     MayNotMigrate {
-        /// The role we are connected as.
+        /// The role of the connection.
         role: String,
         /// The database's name.
         database: String,
-        /// What it may not create.
+        /// The object that the role may not create.
         what: &'static str,
-        /// The statement that gives the right.
+        /// The statement that grants the privilege.
         grant: String,
     },
 
-    /// A name that cannot be one.
+    /// The name of a queue, a job type or a worker has a character that is not allowed, or a wrong length.
     #[error(
         "the {what} `{value}` is not a valid name: use 1 to {} letters, digits, `.`, `_` or `-`",
         limits::NAME
     )]
     InvalidName {
-        /// Which name.
+        /// The thing that is named: `queue`, `job type` or `worker`.
         what: &'static str,
-        /// What was given.
+        /// The given name, shortened.
         value: String,
     },
 
-    /// A pattern that cannot be one.
+    /// A pattern is neither a name nor a prefix followed by `*`.
     #[error(
-        "the {what} pattern `{value}` is neither a name nor the beginning of one followed by `*`: \
+        "the {what} pattern `{value}` is neither a name nor a prefix of names followed by `*`: \
          write it like `media`, `media.*` or `*`"
     )]
     InvalidPattern {
-        /// The pattern of which name.
+        /// The thing whose name the pattern matches.
         what: &'static str,
-        /// What was given.
+        /// The given pattern, shortened.
         value: String,
     },
 
-    /// A text that is longer than it may be.
-    #[error("the {what} of `{kind}` has {size} bytes, and {limit} is the limit: shorten it")]
+    /// A text is longer than its limit.
+    #[error("the {what} of `{job_type}` has {size} bytes, and {limit} is the limit: shorten it")]
     TooLong {
         /// The job type's name.
-        kind: &'static str,
-        /// Which text.
+        job_type: &'static str,
+        /// The part of the job that is too long.
         what: &'static str,
-        /// How long it is.
+        /// The size in bytes.
         size: usize,
-        /// How long it may be.
+        /// The largest size allowed.
         limit: usize,
     },
 
-    /// More than is stored.
+    /// Data is larger than its limit.
     #[error(
-        "{size} bytes are too many for the {what} of `{kind}`: {limit} is the limit; store it \
+        "{size} bytes of {what} for `{job_type}`, and {limit} is the limit: store the data \
          elsewhere and pass a reference to it"
     )]
     TooLarge {
         /// The job type's name.
-        kind: &'static str,
-        /// What is too large.
+        job_type: &'static str,
+        /// The part of the job that is too large.
         what: &'static str,
-        /// How large it is.
+        /// The size in bytes.
         size: usize,
-        /// How large it may be.
+        /// The largest size allowed.
         limit: usize,
     },
 
-    /// The one character that Postgres cannot store.
+    /// A text contains a NUL character, the only one that Postgres cannot store.
     #[error(
-        "there is a NUL character in the {what} of `{kind}`, which Postgres cannot store: remove \
+        "the {what} of `{job_type}` contains a NUL character, which Postgres cannot store: remove \
          it, or encode it"
     )]
     HasNul {
         /// The job type's name.
-        kind: &'static str,
-        /// What holds it.
+        job_type: &'static str,
+        /// The part of the job that contains it.
         what: &'static str,
     },
 
-    /// JSON that Postgres could not read later.
-    #[error("the {what} of `{kind}` cannot be stored: at `{place}` there is {problem}")]
+    /// Data is JSON that Postgres could not read later.
+    #[error("the {what} of `{job_type}` cannot be stored: at `{place}` there is {problem}")]
     NotStorable {
         /// The job type's name.
-        kind: &'static str,
-        /// What cannot be stored.
+        job_type: &'static str,
+        /// The part of the job that cannot be stored.
         what: &'static str,
         /// The path of the value in it.
         place: String,
-        /// What is wrong with the value, and the remedy.
+        /// The problem with the value, and the remedy.
         problem: crate::JsonProblem,
     },
 
-    /// A key without a character.
-    #[error("the key of `{kind}` is empty: give it a value, or leave it out")]
+    /// A key is an empty text.
+    #[error("the key of `{job_type}` is empty: give it a value, or leave it out")]
     EmptyKey {
         /// The job type's name.
-        kind: &'static str,
+        job_type: &'static str,
     },
 
-    /// The job's data has no JSON.
-    #[error("a `{kind}` cannot be written as JSON: {source}; {NO_JSON}")]
+    /// The job's data cannot be written as JSON.
+    #[error("a `{job_type}` cannot be written as JSON: {source}; {NO_JSON}")]
     NotEncodable {
         /// The job type's name.
-        kind: &'static str,
-        /// What serde said.
+        job_type: &'static str,
+        /// The reason that serde gave.
         source: serde_json::Error,
     },
 
-    /// No attempt at all.
-    #[error("`{kind}` is to be tried {attempts} times: give it from 1 to 32767 attempts")]
+    /// The maximum number of attempts is zero, or too large.
+    #[error("the maximum number of attempts of `{job_type}` is {attempts}: use 1 to 32767")]
     AttemptsOutOfRange {
         /// The job type's name.
-        kind: &'static str,
-        /// What was asked for.
+        job_type: &'static str,
+        /// The given number.
         attempts: u16,
     },
 
-    /// A time that cannot be kept.
-    #[error("the {what} of `{kind}` is {given:?}: {remedy}")]
+    /// A duration is outside of its range.
+    #[error("the {what} of `{job_type}` is {given:?}: {remedy}")]
     DurationOutOfRange {
         /// The job type's name.
-        kind: &'static str,
-        /// Which one.
+        job_type: &'static str,
+        /// The option with the duration.
         what: &'static str,
-        /// What was asked for.
+        /// The given duration.
         given: std::time::Duration,
-        /// What it may be.
+        /// The range to use.
         remedy: &'static str,
     },
 
@@ -211,51 +216,55 @@ pub enum Error {
         max: std::time::Duration,
     },
 
-    /// A share of a wait that is none.
-    #[error("the jitter of `{kind}` is {given}: use a share from 0 to 1")]
+    /// A jitter is not a share from 0 to 1.
+    #[error("the jitter of `{job_type}` is {given}: use a share from 0 to 1")]
     JitterOutOfRange {
         /// The job type's name.
-        kind: &'static str,
-        /// What was asked for.
+        job_type: &'static str,
+        /// The given share.
         given: f32,
     },
 
-    /// More jobs than one statement takes.
+    /// One call enqueues more jobs than allowed.
     #[error(
-        "{count} jobs in one call, and {} is the limit: enqueue them in several",
+        "{count} jobs in one call, and {} is the limit: enqueue them in several calls",
         limits::BULK
     )]
     TooMany {
-        /// How many were given.
+        /// The number of jobs.
         count: usize,
     },
 
-    /// More bytes than one call takes.
+    /// The jobs of one call have more bytes than allowed.
     #[error(
         "the jobs of one call have {size} bytes or more together, and {limit} is the limit: enqueue them in \
          several calls, or store their data elsewhere and pass references to it"
     )]
     TooManyBytes {
-        /// How many were counted until the limit was passed.
+        /// The bytes that were counted until the limit was passed.
         size: usize,
-        /// How many there may be.
+        /// The largest size allowed.
         limit: usize,
     },
 
-    /// A queue that would be served by nobody, or by more than there can be.
+    /// The worker serves no queue.
+    #[error("the worker serves no queue: name one or more with `.queue(\"default\", 16)`")]
+    NoQueue,
+
+    /// A worker's queue has no slots, or too many.
     #[error(
-        "queue `{queue}` has {slots} slots: give it from 1 to {}, or leave it out if it is not to \
-         be served",
+        "queue `{queue}` has {slots} slots: give it from 1 to {}, or leave it out if the worker is not to \
+         serve it",
         limits::SLOTS
     )]
     SlotsOutOfRange {
         /// The queue, or the pattern of several.
         queue: String,
-        /// How many were given.
+        /// The given number of slots.
         slots: u32,
     },
 
-    /// A worker that knows no job type.
+    /// The worker knows no job type.
     #[error(
         "worker `{worker}` has no job type, so that it could perform no job: call `.register::<J>()` for each job \
          type that it is to perform"
@@ -265,21 +274,22 @@ pub enum Error {
         worker: String,
     },
 
-    /// A worker whose `only` matches none of its job types.
+    /// A pattern of job types matches none of the worker's registered types.
     #[error(
-        "worker `{worker}` takes only job types like `{pattern}`, and of its registered types ({known}) none is: \
-         correct the pattern, or register the type"
+        "worker `{worker}` takes only job types like `{pattern}`, and none of its registered types is like that: it \
+         has {}; correct the pattern, or register the type",
+        List(.known)
     )]
-    OnlyMatchesNothing {
+    NoMatchingJobType {
         /// The worker's name.
         worker: String,
         /// The pattern.
         pattern: String,
         /// The registered job types.
-        known: String,
+        known: Vec<String>,
     },
 
-    /// A poll interval that would leave work unseen, or signs of life ungiven.
+    /// The worker's poll interval is too short or too long.
     #[error(
         "the poll interval of worker `{worker}` is {given:?}: set it from {:?} to {:?}, or leave it out",
         limits::MIN_POLL_INTERVAL,
@@ -288,27 +298,23 @@ pub enum Error {
     PollOutOfRange {
         /// The worker's name.
         worker: String,
-        /// What was asked for.
+        /// The given interval.
         given: std::time::Duration,
     },
 
-    /// Nothing to do it with.
-    #[error("{0}")]
-    Worker(&'static str),
-
-    /// What should run until it is stopped has stopped.
+    /// The worker stopped although nobody asked it to.
     #[error(
-        "worker `{worker}` ended by itself: {source}; what it ran goes to other workers when its \
-         leases run out; run it again"
+        "worker `{worker}` stopped by itself: {source}; other workers take over its jobs when their leases \
+         expire; run the worker again"
     )]
     WorkerEnded {
         /// The worker's name.
         worker: String,
-        /// What apalis said.
+        /// The error that apalis returned.
         source: apalis_core::error::WorkerError,
     },
 
-    /// A queue, or a pattern of queues, that a worker was given twice.
+    /// A worker was given a queue, or a pattern of queues, twice.
     #[error(
         "the worker was given queue `{queue}` twice: name each queue once, with all the slots that it is to have"
     )]
@@ -319,8 +325,8 @@ pub enum Error {
 
     /// A task of the worker's engine panicked.
     #[error(
-        "worker `{worker}` ended: its engine task `{task}` panicked, see the log for the panic; the jobs that it \
-         ran are taken over when their leases run out; run the worker again, and report the panic"
+        "worker `{worker}` stopped: its engine task `{task}` panicked, see the log for the panic; other workers \
+         take over its jobs when their leases expire; run the worker again, and report the panic"
     )]
     EngineTaskFailed {
         /// The worker's name.
@@ -329,11 +335,13 @@ pub enum Error {
         task: &'static str,
     },
 
-    /// Two job types of one name in a worker.
-    #[error("two job types are called `{0}`: give one of them another #[job(name = \"..\")]")]
+    /// Two job types of a worker have the same name.
+    #[error(
+        "two job types are called `{0}`: give one of them another name with #[job(name = \"..\")]"
+    )]
     DuplicateName(&'static str),
 
-    /// A batch that nothing can be added to any more.
+    /// Jobs were added to a batch that is sealed or finished.
     #[error("batch {batch} is {state}: jobs can be added only while it is open; begin another one")]
     BatchClosed {
         /// The batch's id.
@@ -342,39 +350,37 @@ pub enum Error {
         state: &'static str,
     },
 
-    /// There is no such batch.
+    /// The database has no batch with this id.
     #[error(
         "there is no batch {batch} in this database: its transaction has not committed, or was rolled back; or it \
-         finished long ago and was pruned; or it is one of another database; begin another one"
+         finished long ago and was pruned; or it belongs to another database; begin another one"
     )]
     NoBatch {
         /// The batch's id.
         batch: crate::BatchId,
     },
 
-    /// There is no such thing.
+    /// The database has no job with this id.
     #[error(
-        "there is no {what} {id}: it has never been, or it succeeded and was deleted; \
-         `Worker::keep_succeeded` keeps such jobs"
+        "there is no job {id} in this database: its transaction has not committed, or was rolled back; or the job \
+         succeeded or was deleted, and its row with it; `Worker::keep_succeeded` keeps succeeded jobs"
     )]
-    NotFound {
-        /// What was looked for.
-        what: &'static str,
-        /// Its id.
+    NoJob {
+        /// The job's id.
         id: crate::JobId,
     },
 
-    /// Not to be done to a job alone.
+    /// The job is a step of a run, and cannot be retried or deleted alone.
     #[error(
         "job {id} is a step of a run, and steps are not retried or deleted one by one: call `run.reopen()` to \
          repeat the failed steps of the run, or `run.cancel()` to end it"
     )]
     JobOfRun {
-        /// The job.
+        /// The job's id.
         id: crate::JobId,
     },
 
-    /// Another transaction holds the row all the time.
+    /// Another transaction held a row that the call needs.
     #[error(
         "{what} was not {asked}: another transaction has held its row, or that of its batch, for {limit:?}; find the \
          session in pg_stat_activity, end it, and try again"
@@ -382,42 +388,58 @@ pub enum Error {
     Busy {
         /// The thing whose row is held, with its id or name.
         what: String,
-        /// What was asked for.
+        /// The change that was asked for: `retried`.
         asked: &'static str,
         /// How long the call has waited.
         limit: std::time::Duration,
     },
 
-    /// A job that would live again, and whose key another has by now.
+    /// A job cannot be retried because another live job has its key.
     #[error(
-        "job {id} cannot be retried: its key `{key}` is held by job {by}; wait until that has \
+        "job {id} cannot be retried: its key `{key}` is held by job {by}; wait until job {by} has \
          ended, or delete one of the two"
     )]
     KeyTaken {
-        /// The job.
+        /// The job's id.
         id: crate::JobId,
-        /// Its key.
+        /// The key.
         key: String,
-        /// The live job that has it.
+        /// The live job that has the key.
         by: crate::JobId,
     },
 
-    /// Not possible in the state it is in.
+    /// The job's status does not allow this operation.
     #[error("job {id} is {status}: only a {needed} job can be {asked}")]
     WrongStatus {
-        /// The job.
+        /// The job's id.
         id: crate::JobId,
-        /// What it is.
-        status: String,
-        /// What it would have to be.
+        /// The job's status.
+        status: crate::JobStatus,
+        /// The statuses that allow the operation.
         needed: &'static str,
-        /// What was asked for.
+        /// The operation that was asked for: `retried`.
         asked: &'static str,
     },
 }
 
+crate::debug_as_display!(Error);
+
+/// Implements `Debug` of an error by its message and its causes, so that `main` and tests that return a `Result`
+/// print the remedy.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_as_display {
+    ($error:ty) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&$crate::error_text::with_causes(self))
+            }
+        }
+    };
+}
+
 impl From<sqlx::Error> for Error {
-    /// What is missing of the schema is told apart from all else that the database refuses.
+    /// Distinguishes a missing schema from all other errors of the database.
     fn from(error: sqlx::Error) -> Self {
         match missing(&error) {
             Some(missing) => Self::NotMigrated { missing },
@@ -426,8 +448,8 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// What is missing of the schema `pipeline`, in the server's words. Whatever its language, it quotes names
-/// as they were given.
+/// Returns which object of the schema `pipeline` is missing, in the server's words. Whatever its language, the server
+/// quotes names as they were given.
 fn missing(error: &sqlx::Error) -> Option<String> {
     let error = error.as_database_error()?;
     let name = match error.code()?.as_ref() {
@@ -441,7 +463,7 @@ fn missing(error: &sqlx::Error) -> Option<String> {
     names(message, name).then(|| message.to_owned())
 }
 
-/// Whether the text has the name, and not as a part of a longer one.
+/// Returns whether the text contains the name, and not only as a part of a longer name.
 fn names(text: &str, name: &str) -> bool {
     let in_name = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
     text.match_indices(name).any(|(at, _)| {

@@ -3,11 +3,11 @@
 //! Applications do not need this module, and its names may change in any release. An extension adds one or more of
 //! these to a [`Worker`](crate::Worker):
 //!
-//! | trait | when it is called | where its statements run |
-//! |---|---|---|
-//! | [`EndHook`] | attempts of its jobs have ended | in the transaction that ends the attempts |
-//! | [`ClaimHook`] | jobs have been claimed, before they start | in the transaction that claims, or directly after its commit |
-//! | [`MaintenanceTask`] | at an interval, or when a channel is notified | on a connection of its own, without a transaction around them |
+//! | trait | added by | called | its statements run |
+//! |---|---|---|---|
+//! | [`EndHook`] | `Worker::end_hook` | when attempts that it is responsible for have ended | in the transaction that ends the attempts |
+//! | [`ClaimHook`] | `Worker::claim_hook` | when jobs have been claimed, before they start | in the transaction that claims the jobs, or directly after its commit |
+//! | [`MaintenanceTask`] | `Worker::maintenance` | at an interval, or when a channel is notified | on its own connection, without a transaction around them |
 //!
 //! # Owners
 //!

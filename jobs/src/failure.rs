@@ -1,13 +1,16 @@
-//! What a job says when it could not do its work.
+//! The error of a job's attempt.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-/// Why an attempt failed, and what is to come of it.
+use crate::error_class::class_of;
+use crate::error_text::with_causes;
+
+/// The error of an attempt: its class, its message, and whether the job is retried.
 ///
-/// Any error becomes one with `?`, and so does a text:
+/// Any error becomes a `JobError` with `?`, and so does a text:
 ///
 /// ```
 /// # use jobs::JobError;
@@ -21,95 +24,129 @@ use std::time::Duration;
 /// # assert!(read().is_err());
 /// ```
 ///
-/// By itself an error means that the job is tried again after its backoff, while attempts remain.
-/// [`retry_after`](Self::retry_after), [`discard`](Self::discard) and [`snooze`](Self::snooze) say
-/// otherwise.
+/// By default the job is retried after its backoff, while attempts remain.
+/// [`retry_after`](Self::retry_after), [`discard`](Self::discard) and [`snooze`](Self::snooze) change that.
 ///
-/// The class and the message are kept apart: lists are grouped by the one and read by the other. The
-/// class of an error that came by `?` is its type's name; the error itself is there for
-/// [`on_error`](crate::Perform::on_error), with [`downcast_ref`](Self::downcast_ref).
+/// The class groups errors in lists, and the message describes one of them. The class of an error that was
+/// converted by `?` is the name of its type. An `anyhow::Error` or a `Box<dyn Error>` hides that type; its class is
+/// the name at the head of the `Debug` output of the error in it, like `BankDown`, or the type of a well-known error
+/// of std, serde_json, sqlx or tokio among its causes. [`with_class`](Self::with_class) names the class yourself.
+///
+/// [`on_error`](crate::Perform::on_error) can read the original error with [`downcast_ref`](Self::downcast_ref).
 pub struct JobError {
     class: Cow<'static, str>,
     message: String,
-    then: Then,
+    disposition: Disposition,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// What is to come.
+/// The decision about a job whose attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// What [`on_error`](crate::Perform::on_error) says.
+pub(crate) enum Disposition {
+    /// [`on_error`](crate::Perform::on_error) decides.
     Ask,
     Retry,
     RetryAfter(Duration),
     Discard,
-    /// Failed for good, whatever attempts remain: not the job's own word, as a discard is.
+    /// The job fails without further attempts, by our decision and not by its own, as with a discard.
     Fail,
     Snooze(Duration),
     Stopped,
 }
 
 impl JobError {
-    /// An error of a class of your own.
+    /// Creates an error with a class and a message.
     pub fn new(class: impl Into<Cow<'static, str>>, message: impl fmt::Display) -> Self {
         Self {
             class: class.into(),
             message: message.to_string(),
-            then: Then::Ask,
+            disposition: Disposition::Ask,
             source: None,
         }
     }
 
-    /// Tries again after this time, if attempts remain: "the server said: in a minute".
+    /// Sets the class, by which lists group errors.
+    ///
+    /// ```
+    /// # use jobs::JobError;
+    /// fn charge() -> anyhow::Result<()> {
+    ///     anyhow::bail!("no answer from 10.0.0.7")
+    /// }
+    ///
+    /// # fn perform() -> Result<(), JobError> {
+    /// charge().map_err(|error| JobError::from(error).with_class("BankDown"))?;
+    /// # Ok(())
+    /// # }
+    /// # assert_eq!(perform().unwrap_err().to_string(), "BankDown: no answer from 10.0.0.7");
+    /// ```
+    #[must_use]
+    pub fn with_class(mut self, class: impl Into<Cow<'static, str>>) -> Self {
+        self.class = class.into();
+        self
+    }
+
+    /// Puts a text in front of the message: what the job was doing.
+    ///
+    /// ```
+    /// # use jobs::JobError;
+    /// let error = JobError::new("BankDown", "no answer").context("charging order 7");
+    /// assert_eq!(error.message(), "charging order 7: no answer");
+    /// ```
+    #[must_use]
+    pub fn context(mut self, text: impl fmt::Display) -> Self {
+        self.message = format!("{text}: {}", self.message);
+        self
+    }
+
+    /// Retries the job after this time instead of its backoff, if attempts remain.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
-        self.then = Then::RetryAfter(wait);
+        self.disposition = Disposition::RetryAfter(wait);
         self
     }
 
-    /// Never tries again: no further attempt would end better.
+    /// Ends the job without further attempts: it is kept as `discarded`.
     #[must_use]
     pub fn discard(mut self) -> Self {
-        self.then = Then::Discard;
+        self.disposition = Disposition::Discard;
         self
     }
 
-    /// Comes back after this time, as if this attempt had not been: "not yet". It costs none.
+    /// Runs the job again after this time; the attempt is not counted.
     pub fn snooze(wait: Duration) -> Self {
         Self {
             class: "Snooze".into(),
             message: format!("snoozed for {wait:?}"),
-            then: Then::Snooze(wait),
+            disposition: Disposition::Snooze(wait),
             source: None,
         }
     }
 
-    /// The job has stopped because it was asked to: see
-    /// [`Context::cancelled`](crate::Context::cancelled). It costs no attempt. From a job that was not
-    /// asked, it is an error like any other.
+    /// Reports that the job stopped because it was asked to: see
+    /// [`Context::cancelled`](crate::Context::cancelled). The attempt is not counted. From a job that was not
+    /// asked to stop, this is an error like any other.
     pub fn stopped() -> Self {
         Self {
             class: "Stopped".into(),
-            message:
-                "the job stopped before it was done: where nobody asked it to, that is an error; \
-                      return this only once `cx.cancelled()` has ended"
-                    .to_owned(),
-            then: Then::Stopped,
+            message: "the job stopped before it was done, although nothing asked it to: return \
+                      `JobError::stopped()` only after `cx.cancelled()` has completed"
+                .to_owned(),
+            disposition: Disposition::Stopped,
             source: None,
         }
     }
 
-    /// What kind of error it is.
+    /// Returns the class, by which lists group errors.
     pub fn class(&self) -> &str {
         &self.class
     }
 
-    /// What it says.
+    /// Returns the message, without the class.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The error that it was made of, if that is an `E`; else the first of its causes that is one.
+    /// Returns the original error if it is an `E`, else the first of its causes that is one.
     ///
     /// ```
     /// # use jobs::JobError;
@@ -130,18 +167,18 @@ impl JobError {
         None
     }
 
-    /// The same without the error that it was made of: only `on_error` is shown that.
+    /// Drops the original error, which only `on_error` may read.
     pub(crate) fn without_source(mut self) -> Self {
         self.source = None;
         self
     }
 
-    pub(crate) fn then(&self) -> Then {
-        self.then
+    pub(crate) fn disposition(&self) -> Disposition {
+        self.disposition
     }
 
-    pub(crate) fn with(mut self, then: Then) -> Self {
-        self.then = then;
+    pub(crate) fn with(mut self, disposition: Disposition) -> Self {
+        self.disposition = disposition;
         self
     }
 }
@@ -152,31 +189,12 @@ where
 {
     fn from(error: E) -> Self {
         let error = error.into();
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            // Many errors repeat their cause in their own text.
-            if !message.contains(&cause_text) {
-                message.push_str(": ");
-                message.push_str(&cause_text);
-            }
-            source = cause.source();
-        }
         Self {
+            class: class_of(std::any::type_name::<E>(), &*error),
+            message: with_causes(&*error),
+            disposition: Disposition::Ask,
             source: Some(error),
-            ..Self::new(class_of::<E>(), message)
         }
-    }
-}
-
-/// `std::io::error::Error` -> `std::io::Error` would be nicer, but only the compiler knows the short
-/// way; texts have no class of their own.
-fn class_of<E>() -> &'static str {
-    let name = std::any::type_name::<E>();
-    match name {
-        "&str" | "alloc::string::String" | "alloc::borrow::Cow<str>" => "Error",
-        _ => name,
     }
 }
 
@@ -187,16 +205,13 @@ impl fmt::Display for JobError {
 }
 
 impl fmt::Debug for JobError {
+    /// Prints the same text as `Display`: `main` and tests that return a `Result` print `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JobError")
-            .field("class", &self.class)
-            .field("message", &self.message)
-            .field("then", &self.then)
-            .finish()
+        fmt::Display::fmt(self, f)
     }
 }
 
-/// Carries a [`JobError`] through tower layers, which pass errors on as boxes.
+/// Carries a [`JobError`] through tower layers, which return errors as boxes.
 #[derive(Debug)]
 pub(crate) struct Carried(pub(crate) JobError);
 
@@ -221,7 +236,7 @@ mod tests {
         let error: JobError = Load(std::io::Error::other("disk on fire")).into();
         assert!(error.class().ends_with("Load"), "{}", error.class());
         assert_eq!(error.message(), "cannot load the order: disk on fire");
-        assert_eq!(error.then(), Then::Ask);
+        assert_eq!(error.disposition(), Disposition::Ask);
 
         assert!(error.downcast_ref::<Load>().is_some());
         let cause = error.downcast_ref::<std::io::Error>();

@@ -12,6 +12,7 @@
 //! | perform jobs | [`Worker`] |
 //! | let many jobs finish as one | [`Client::batch`] |
 //! | operate on jobs and queues | [`Client::jobs`], [`Client::job`], [`Client::pause`] |
+//! | extend a worker | [`extension`] |
 //! | name types of other crates that occur in signatures | [`sqlx`], [`chrono`] |
 
 // `#[derive(Job)]` writes `::jobs`, in our own examples too.
@@ -30,6 +31,9 @@ pub mod encode;
 mod engine;
 mod enqueue;
 mod error;
+mod error_class;
+#[doc(hidden)]
+pub mod error_text;
 pub mod extension;
 mod failure;
 #[cfg(feature = "testing")]
@@ -44,6 +48,7 @@ mod migrate;
 mod on_error;
 mod options;
 mod page;
+mod pool;
 mod prune;
 mod redact;
 mod registry;
@@ -82,6 +87,7 @@ pub use on_error::FailedAttempt;
 pub use options::{Backoff, Growth, JobOptions};
 pub use page::{BadCursor, Cursor, Page};
 pub use pipeline_derive::Job;
+pub use pool::pool_options;
 pub use registry::{Jobs, Performer};
 #[doc(hidden)]
 pub use registry::{Output, Registering};

@@ -83,14 +83,14 @@ fn in_name(byte: u8) -> bool {
 pub(crate) fn data(job_type: &'static str, what: &'static str, json: &str) -> Result<()> {
     if json.len() > DATA {
         return Err(Error::TooLarge {
-            kind: job_type,
+            job_type,
             what,
             size: json.len(),
             limit: DATA,
         });
     }
     stored_json::check(json).map_err(|found| Error::NotStorable {
-        kind: job_type,
+        job_type,
         what,
         place: found.place,
         problem: found.problem,
@@ -101,21 +101,18 @@ pub(crate) fn data(job_type: &'static str, what: &'static str, json: &str) -> Re
 pub(crate) fn key(job_type: &'static str, value: &str) -> Result<()> {
     let what = "key";
     if value.is_empty() {
-        return Err(Error::EmptyKey { kind: job_type });
+        return Err(Error::EmptyKey { job_type });
     }
     if value.len() > KEY {
         return Err(Error::TooLong {
-            kind: job_type,
+            job_type,
             what,
             size: value.len(),
             limit: KEY,
         });
     }
     if value.contains('\0') {
-        return Err(Error::HasNul {
-            kind: job_type,
-            what,
-        });
+        return Err(Error::HasNul { job_type, what });
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The time for which a client's call waits for a row that another transaction holds.
+//! The limit on how long a client's call waits for a row that another transaction holds.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use sqlx::{PgConnection, PgPool};
 use crate::savepoint::Savepoint;
 use crate::{Error, Result};
 
-/// How long a client's call waits for a row, by default.
+/// The default time for which a client's call waits for a locked row.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A change of one thing that may have to wait for its row.
+/// A change that may have to wait for a row lock.
 #[derive(Debug)]
 pub(crate) struct LimitedChange {
-    /// The thing that is changed: `job 7`.
+    /// The name of the changed thing in error messages: `job 7`.
     pub(crate) what: String,
-    /// The change: `discarded`.
+    /// The participle of the change in error messages: `deleted`.
     pub(crate) asked: &'static str,
     pub(crate) limit: Duration,
 }
 
 impl LimitedChange {
-    /// Makes the change in a transaction of its own.
+    /// Makes the change in its own transaction.
     pub(crate) async fn make<T>(
         &self,
         pool: &PgPool,

@@ -1,9 +1,9 @@
-//! Brings the schema `pipeline` up to date.
+//! Applies the migrations of the schema `pipeline`.
 //!
-//! sqlx embeds the files, but does not run them: its migrator locks and creates its table each time
-//! it is called, and needs the right to create a schema even where the schema is there. Ours reads
-//! first, and asks for a lock only when something is missing. The table is our own too: the
-//! application has its own `_sqlx_migrations`.
+//! sqlx embeds the migration files; this module applies them. sqlx's own migrator takes a lock and creates its table at
+//! every call, and needs the right to create a schema even if the schema exists. This migrator reads first, and takes a
+//! lock only if a migration is missing. Applied migrations are recorded in `pipeline.migrations`, because the
+//! application may use `_sqlx_migrations` for its own.
 
 use std::collections::BTreeMap;
 
@@ -14,76 +14,77 @@ use crate::{Error, Result};
 
 static MIGRATOR: Migrator = sqlx::migrate!("./migrations");
 
-/// The oldest major version of Postgres that will do.
+/// The oldest supported major version of Postgres.
 pub const MINIMUM_SERVER: i32 = 14;
 
-/// Whoever migrates holds this advisory lock for the length of one migration ("pipeline" in ASCII).
-const LOCK: i64 = 0x7069_7065_6c69_6e65;
+/// The key of the advisory lock that is held while a migration is applied: "pipeline" in ASCII.
+const ADVISORY_LOCK: i64 = 0x7069_7065_6c69_6e65;
 
-/// The migrations this program carries, oldest first: number, name and checksum of each.
+/// Returns the number, the name and the checksum of each embedded migration, the oldest first.
 pub fn migrations() -> impl Iterator<Item = (i64, &'static str, &'static [u8])> {
     MIGRATOR
         .iter()
         .map(|m| (m.version, m.description.as_ref(), m.checksum.as_ref()))
 }
 
-/// Brings the schema `pipeline` of the pool's database up to date.
+/// Applies the missing migrations to the pool's database.
 ///
-/// Call it at the start of every process: where nothing is missing it is two reads and takes no
-/// lock, and where something is, any number of processes may call it at once. Each migration is
-/// applied in a transaction of its own.
+/// Call this function at the start of every process. Without a missing migration, it makes two reads and takes no lock.
+/// Any number of processes may call it at the same time. Each migration is applied in its own transaction.
 ///
 /// # Errors
 ///
-/// Before anything is written: [`Error::ServerTooOld`], [`Error::DatabaseNewer`],
+/// All before the first write: [`Error::ServerTooOld`], [`Error::DatabaseNewer`],
 /// [`Error::MigrationChanged`], [`Error::MayNotMigrate`].
 pub async fn migrate(pool: &PgPool) -> Result<()> {
     let mut connection = pool.acquire().await?;
-    let place = look(&mut connection).await?;
-    require_server(place.server_version, &place.server_name)?;
-    let applied = if place.table_exists {
+    let info = look(&mut connection).await?;
+    require_server(info.server_version, &info.server_name)?;
+    let applied = if info.table_exists {
         applied(&mut connection).await?
     } else {
         BTreeMap::new()
     };
-    let missing = missing(&applied, &place.database)?;
+    let missing = missing(&applied, &info.database)?;
     if missing.is_empty() {
         return Ok(());
     }
-    require_rights(&place)?;
+    require_rights(&info)?;
     for migration in missing {
         apply(&mut connection, migration).await?;
     }
     Ok(())
 }
 
-/// [`Error::NotMigrated`], where this program needs what has not been applied. What a newer version has
-/// applied besides is no harm: its functions bear other numbers.
-pub(crate) async fn lacking(connection: &mut PgConnection) -> Result<Option<Error>, sqlx::Error> {
-    let place = look(connection).await?;
-    let lacks = |missing| Ok(Some(Error::NotMigrated { missing }));
-    if !place.table_exists {
-        return lacks(format!(
+/// Returns [`Error::NotMigrated`] if a migration of this program has not been applied. Migrations of newer versions do no
+/// harm: functions are versioned.
+pub(crate) async fn missing_migration(
+    connection: &mut PgConnection,
+) -> Result<Option<Error>, sqlx::Error> {
+    let info = look(connection).await?;
+    let not_migrated = |missing| Ok(Some(Error::NotMigrated { missing }));
+    if !info.table_exists {
+        return not_migrated(format!(
             "database `{}` has no table `pipeline.migrations`",
-            place.database
+            info.database
         ));
     }
     let applied = match applied(connection).await {
-        // Who may run jobs may have no right to look here.
+        // The role may run jobs, and may not read this table.
         Err(sqlx::Error::Database(_)) => return Ok(None),
         applied => applied?,
     };
     match MIGRATOR.iter().find(|m| !applied.contains_key(&m.version)) {
         None => Ok(None),
-        Some(migration) => lacks(format!(
+        Some(migration) => not_migrated(format!(
             "migration {} ({}) has not been applied to database `{}`",
-            migration.version, migration.description, place.database
+            migration.version, migration.description, info.database
         )),
     }
 }
 
-/// What migrating depends on, read without a lock.
-struct Place {
+/// The facts about a database that migrating depends on, read without a lock.
+struct DatabaseInfo {
     server_version: i32,
     server_name: String,
     role: String,
@@ -94,8 +95,8 @@ struct Place {
     may_create_in_schema: bool,
 }
 
-async fn look(connection: &mut PgConnection) -> Result<Place, sqlx::Error> {
-    sqlx::query_file_as!(Place, "src/sql/migrate_look.sql")
+async fn look(connection: &mut PgConnection) -> Result<DatabaseInfo, sqlx::Error> {
+    sqlx::query_file_as!(DatabaseInfo, "src/sql/migrate_look.sql")
         .fetch_one(connection)
         .await
 }
@@ -117,7 +118,7 @@ async fn applied(connection: &mut PgConnection) -> Result<BTreeMap<i64, Vec<u8>>
     Ok(rows.into_iter().map(|r| (r.version, r.checksum)).collect())
 }
 
-/// The migrations still to be applied, or why this program must not touch the database.
+/// Returns the migrations that have not been applied, or the reason why this program must not migrate the database.
 fn missing(applied: &BTreeMap<i64, Vec<u8>>, database: &str) -> Result<Vec<&'static Migration>> {
     let known: BTreeMap<i64, &'static Migration> =
         MIGRATOR.iter().map(|m| (m.version, m)).collect();
@@ -147,29 +148,29 @@ fn missing(applied: &BTreeMap<i64, Vec<u8>>, database: &str) -> Result<Vec<&'sta
         .collect())
 }
 
-fn require_rights(place: &Place) -> Result<()> {
+fn require_rights(info: &DatabaseInfo) -> Result<()> {
     let refusal = |what, grant| Error::MayNotMigrate {
-        role: place.role.clone(),
-        database: place.database.clone(),
+        role: info.role.clone(),
+        database: info.database.clone(),
         what,
         grant,
     };
-    if !place.schema_exists && !place.may_create_schema {
+    if !info.schema_exists && !info.may_create_schema {
         return Err(refusal(
             "the schema `pipeline`",
             format!(
                 "grant create on database {} to {}",
-                quoted(&place.database),
-                quoted(&place.role)
+                quoted(&info.database),
+                quoted(&info.role)
             ),
         ));
     }
-    if place.schema_exists && !place.may_create_in_schema {
+    if info.schema_exists && !info.may_create_in_schema {
         return Err(refusal(
             "tables in the schema `pipeline`",
             format!(
                 "grant usage, create on schema pipeline to {}",
-                quoted(&place.role)
+                quoted(&info.role)
             ),
         ));
     }
@@ -180,26 +181,26 @@ fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
-/// Applies one migration, unless another process has done so while we waited for the lock.
+/// Applies one migration, unless another process has applied it while this one waited for the lock.
 async fn apply(connection: &mut PgConnection, migration: &Migration) -> Result<()> {
     use sqlx::Connection as _;
 
     let mut tx = connection.begin().await?;
-    // The isolation level comes first: under a stricter default, what the winner of the lock
-    // committed while we waited would stay invisible.
+    // Set the isolation level first: under a stricter default, this transaction would not see what another process
+    // committed during the wait for the lock.
     sqlx::raw_sql(include_str!("sql/migrate_begin.sql"))
         .execute(&mut *tx)
         .await?;
-    sqlx::query!("select pg_advisory_xact_lock($1)", LOCK)
+    sqlx::query!("select pg_advisory_xact_lock($1)", ADVISORY_LOCK)
         .execute(&mut *tx)
         .await?;
-    let place = look(&mut tx).await?;
-    if !place.schema_exists {
+    let info = look(&mut tx).await?;
+    if !info.schema_exists {
         sqlx::raw_sql("create schema pipeline")
             .execute(&mut *tx)
             .await?;
     }
-    if !place.table_exists {
+    if !info.table_exists {
         sqlx::raw_sql(include_str!("sql/migrate_table.sql"))
             .execute(&mut *tx)
             .await?;

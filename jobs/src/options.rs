@@ -161,7 +161,7 @@ impl Backoff {
         }
         if !(0.0..=1.0).contains(&self.jitter) {
             return Err(Error::JitterOutOfRange {
-                kind: job_type,
+                job_type,
                 given: self.jitter,
             });
         }

@@ -18,7 +18,7 @@ use crate::attempt::{Claimed, Envelope, Resolved};
 use crate::context::Data;
 use crate::enqueue::Overrides;
 use crate::error::NO_JSON;
-use crate::failure::{Carried, Then};
+use crate::failure::{Carried, Disposition};
 use crate::input::Input;
 use crate::redact::{self, Redacted};
 use crate::{Context, Error, JobError, JobOptions, OnError, Perform, Result, limits};
@@ -354,18 +354,18 @@ async fn perform<J: Perform>(job: J, input: J::Input, cx: &Context) -> Result<J:
 
 /// Asks the job what follows its error, unless the error decides itself.
 fn decide<J: Perform>(error: JobError, cx: &Context) -> JobError {
-    if error.then() != Then::Ask {
+    if error.disposition() != Disposition::Ask {
         return error;
     }
     let Ok(job) = decode::<J>(J::NAME, "arguments", cx.envelope.args()) else {
         return error;
     };
-    let then = match job.on_error(&error, cx.attempt()) {
-        OnError::Retry => Then::Retry,
-        OnError::After(wait) => Then::RetryAfter(wait),
-        OnError::Discard => Then::Discard,
+    let disposition = match job.on_error(&error, cx.attempt()) {
+        OnError::Retry => Disposition::Retry,
+        OnError::After(wait) => Disposition::RetryAfter(wait),
+        OnError::Discard => Disposition::Discard,
     };
-    error.with(then)
+    error.with(disposition)
 }
 
 /// Decodes JSON. The error names the path of the field, and the job is not retried: the data stays the same.
@@ -386,7 +386,7 @@ fn undecodable(
          stored, then retry the job, or reopen its run",
         redact::reason(error.inner())
     );
-    JobError::new("Undecodable", message).with(Then::Fail)
+    JobError::new("Undecodable", message).with(Disposition::Fail)
 }
 
 /// Decodes the input of a job. A job with the input `()` ignores what it is given, as a callback may.
@@ -394,7 +394,7 @@ fn input<T: DeserializeOwned + 'static>(job_type: &str, input: &Input) -> Result
     let what = "input";
     match input {
         Input::Refused(class, message) => {
-            Err(JobError::new(class.clone(), message).with(Then::Fail))
+            Err(JobError::new(class.clone(), message).with(Disposition::Fail))
         }
         _ if TypeId::of::<T>() == TypeId::of::<()>() => decode(job_type, what, "null"),
         Input::None => decode(job_type, what, "null"),
@@ -406,7 +406,8 @@ fn input<T: DeserializeOwned + 'static>(job_type: &str, input: &Input) -> Result
 }
 
 fn encode<T: serde::Serialize>(job_type: &'static str, output: &T) -> Result<Output, JobError> {
-    let refused = |error: &dyn fmt::Display| JobError::new("BadOutput", error).with(Then::Fail);
+    let refused =
+        |error: &dyn fmt::Display| JobError::new("BadOutput", error).with(Disposition::Fail);
     let raw = crate::encode::to_raw_value(output).map_err(|error| {
         refused(&format!(
             "the output of `{job_type}` cannot be written as JSON: {error}; {NO_JSON}"

@@ -1,26 +1,26 @@
-//! What a failed statement means: the one list of SQLSTATE codes.
+//! Classes of database errors: the only list of SQLSTATE codes.
 
-/// The SQLSTATE by which our own functions say that a row they need is locked by another transaction. The
-/// error's DETAIL lists the ids of the rows whose changes must wait, separated by commas.
+/// The SQLSTATE that the functions of the schema raise if another transaction holds a row that they need. The error's
+/// DETAIL lists the ids of the rows whose changes must wait, separated by commas.
 pub const ROW_HELD: &str = "PB001";
 
-/// What a failed statement means for the work it was to do.
+/// The class of a database error, which decides how the failed work is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// The data is at fault: without it, the rest of the work succeeds.
+    /// The data is at fault: the rest of the work succeeds without that data.
     Data,
-    /// Another transaction was in the way: the same work succeeds later.
+    /// Another transaction conflicted: the work succeeds when it is retried.
     Conflict,
-    /// The statement took longer than it may: less work, or more time.
+    /// The statement exceeded its time limit: the work needs smaller statements, or more time.
     TooLong,
-    /// The connection or the server failed: the same work succeeds once they are back.
+    /// The connection or the server failed: the work succeeds once the server can be reached.
     Server,
 }
 
 impl ErrorClass {
-    /// Classifies an error. SQLSTATE classes 22, 23 and 54 and our own raises are the data's fault; a
-    /// time-out never is.
+    /// Returns the class of an error. SQLSTATE classes 22, 23 and 54 and exceptions that the schema's functions raise
+    /// are the fault of the data; a timeout never is.
     pub fn of(error: &sqlx::Error) -> Self {
         let Some(code) = error.as_database_error().and_then(|error| error.code()) else {
             return match error {
@@ -55,8 +55,8 @@ impl ErrorClass {
             || code.starts_with("28")
     }
 
-    /// Returns whether the server broke the connection off, or never answered: nothing is known about what
-    /// was sent.
+    /// Returns whether the connection was lost before the answer arrived, so that the result of the statement is
+    /// unknown.
     pub fn is_disconnect(error: &sqlx::Error) -> bool {
         match error {
             sqlx::Error::Io(_) => true,
@@ -68,8 +68,8 @@ impl ErrorClass {
     }
 }
 
-/// Returns the text of an error: of one that the server reported, its message and its SQLSTATE. The error's own
-/// text ends with a line number of the server's source instead.
+/// Returns the text of an error. The text of an error from the server has the message and the SQLSTATE, because
+/// sqlx's own text ends with a line number of the server's source instead.
 pub fn error_text(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(error) => {
@@ -80,7 +80,7 @@ pub fn error_text(error: &sqlx::Error) -> String {
     }
 }
 
-/// Returns the ids of the rows that one of our own functions found locked.
+/// Returns the ids of the rows that a function of the schema found locked.
 pub(crate) fn held_rows(error: &sqlx::Error) -> Option<Vec<i64>> {
     let error = error.as_database_error()?;
     if error.code().as_deref() != Some(ROW_HELD) {

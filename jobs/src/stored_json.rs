@@ -1,42 +1,42 @@
-//! The one rule for JSON that is stored: arguments, params, callbacks' params and outputs.
+//! The rule for stored JSON: arguments, params of callbacks, and outputs.
 //!
-//! What keeps this rule can be read by Postgres as `jsonb` and by serde as a `Value`. So nothing that was
-//! accepted is refused later, when a callback is enqueued, a branch is decided or a list is shown. JSON
-//! that serde writes of plain types keeps the rule but for NUL characters and deep nesting; a
-//! `Box<RawValue>` hands on what others wrote, which may break it in each of these ways.
+//! Postgres can read JSON that keeps the rule as `jsonb`, and serde can read it as a `Value`. So JSON that was accepted is
+//! not refused later, when it is passed to another job or shown in a list. JSON that serde writes from plain types keeps
+//! the rule, except for NUL characters and deep nesting. A `Box<RawValue>` contains JSON that others wrote, which may break
+//! the rule in any way.
 
 use std::fmt;
 
 use crate::redact;
 
-/// How deep arrays and objects may be nested. serde reads 127 levels, of which inputs need a few to hold
-/// outputs.
-const NESTING: usize = 100;
-/// How many digits Postgres stores after the decimal point.
-const SCALE: i64 = 16_383;
+/// The maximum depth of nested arrays and objects. serde reads 127 levels; an input that contains outputs needs a few more
+/// levels than the outputs.
+const MAX_NESTING: usize = 100;
+/// The maximum number of digits after the decimal point that Postgres stores.
+const MAX_SCALE: i64 = 16_383;
 
-/// Why a JSON text cannot be stored, and where. It shows no value.
+/// The reason why a JSON text cannot be stored, without the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotStorable {
     /// The path of the value, like `items[3].name`.
     pub place: String,
-    /// What is wrong with the value.
+    /// The problem of the value.
     pub problem: JsonProblem,
 }
 
-/// What is wrong with a value that cannot be stored.
+/// The problem of a value that cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JsonProblem {
-    /// The one character that Postgres cannot store.
+    /// The text contains NUL, the only character that Postgres cannot store.
     Nul,
-    /// An escape like `\ud83d` without its other half.
+    /// The text contains one half of a surrogate pair, such as `\ud83d`.
     LoneSurrogate,
-    /// A number that does not fit.
+    /// The number is outside the range that Postgres and serde read.
     NumberOutOfRange,
-    /// Too many levels of arrays and objects.
+    /// Arrays and objects are nested too deep.
     TooDeep,
-    /// A text that is no JSON at all.
+    /// The text is not JSON.
     NotJson,
 }
 
@@ -47,24 +47,28 @@ impl fmt::Display for JsonProblem {
                 "a NUL character, which Postgres cannot store: remove it, or encode it",
             ),
             Self::LoneSurrogate => f.write_str(
-                "one half of a surrogate pair, which is no character: the text was cut in the middle of one; \
-                 remove it, or encode the text",
+                "one half of a surrogate pair, which is not a character: the text was cut inside a character; \
+                 remove the half, or encode the text",
             ),
             Self::NumberOutOfRange => write!(
                 f,
-                "a number beyond ±1.8e308, or with more than {SCALE} digits after the decimal point: pass it \
+                "a number beyond ±1.8e308, or with more than {MAX_SCALE} digits after the decimal point: pass it \
                  as a string"
             ),
             Self::TooDeep => write!(
                 f,
-                "more than {NESTING} levels of arrays and objects: flatten it, or pass that part as a string"
+                "more than {MAX_NESTING} levels of arrays and objects: flatten it, or pass that part as a string"
             ),
-            Self::NotJson => f.write_str("no JSON: let `Serialize` write a JSON value"),
+            Self::NotJson => f.write_str("not JSON: let `Serialize` write a JSON value"),
         }
     }
 }
 
-/// Checks a JSON text against the rule.
+/// Checks a JSON text against the rule for stored JSON.
+///
+/// # Errors
+///
+/// The first problem and its path.
 pub fn check(json: &str) -> Result<(), NotStorable> {
     let mut scan = Scan {
         json,
@@ -77,10 +81,10 @@ pub fn check(json: &str) -> Result<(), NotStorable> {
     })
 }
 
-/// An array or object that the scan is in.
+/// An array or object that the scan has entered and not left.
 enum Open<'j> {
     Array(usize),
-    /// The key whose value is read, without its quotes and as it is escaped.
+    /// The key of the current value, escaped and without quotes.
     Object(&'j str),
 }
 
@@ -91,14 +95,14 @@ struct Scan<'j> {
 }
 
 impl<'j> Scan<'j> {
-    /// Goes through the text once. Its grammar is serde's to check; this looks at the tokens only.
+    /// Scans the tokens of the text once. serde checks the grammar.
     fn run(&mut self) -> Result<(), JsonProblem> {
         let bytes = self.json.as_bytes();
         let mut is_key = false;
         while let Some(&byte) = bytes.get(self.at) {
             match byte {
                 b'{' | b'[' => {
-                    if self.open.len() == NESTING {
+                    if self.open.len() == MAX_NESTING {
                         return Err(JsonProblem::TooDeep);
                     }
                     is_key = byte == b'{';
@@ -142,12 +146,12 @@ impl<'j> Scan<'j> {
         Ok(())
     }
 
-    /// Reads a string, from its first quote to behind its last.
+    /// Reads a string with its quotes, and returns the text between them.
     fn string(&mut self) -> Result<&'j str, JsonProblem> {
         let bytes = self.json.as_bytes();
         let begin = self.at + 1;
         let mut at = begin;
-        // A first half whose second must follow at once.
+        // Whether the last escape was the first half of a surrogate pair.
         let mut high = false;
         loop {
             let escape = match bytes.get(at) {
@@ -191,7 +195,7 @@ impl<'j> Scan<'j> {
         let is_part = |b: &u8| matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
         let length = rest.bytes().take_while(|b| is_part(b)).count();
         let number = rest.get(..length).unwrap_or_default();
-        // Short ones without an exponent always fit.
+        // Short numbers without an exponent always fit.
         if (length > 300 || number.contains(['e', 'E'])) && !fits(number) {
             return Err(JsonProblem::NumberOutOfRange);
         }
@@ -208,7 +212,7 @@ impl<'j> Scan<'j> {
                     if !place.is_empty() {
                         place.push('.');
                     }
-                    // A key that cannot be the name of a field is data.
+                    // Omit a key that cannot be the name of a field: the key is data.
                     place.push_str(if redact::is_field(key) { key } else { "*" });
                 }
             }
@@ -220,7 +224,7 @@ impl<'j> Scan<'j> {
     }
 }
 
-/// Whether serde reads a number as a finite one, and Postgres stores it.
+/// Returns whether serde reads the number as finite, and Postgres stores it.
 fn fits(number: &str) -> bool {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let Ok(exponent) = exponent.parse::<i64>() else {
@@ -230,9 +234,9 @@ fn fits(number: &str) -> bool {
         .split_once('.')
         .map_or(0, |(_, digits)| digits.len());
     let fraction = i64::try_from(fraction).unwrap_or(i64::MAX);
-    // A zero may have any exponent here, and has none in Postgres beyond its limits.
-    exponent.abs() <= 4 * SCALE
-        && fraction.saturating_sub(exponent) <= SCALE
+    // Check the exponent of a zero, too: Postgres refuses large ones.
+    exponent.abs() <= 4 * MAX_SCALE
+        && fraction.saturating_sub(exponent) <= MAX_SCALE
         && number.parse::<f64>().is_ok_and(f64::is_finite)
         && serde_json::from_str::<f64>(number).is_ok()
 }
@@ -342,8 +346,8 @@ mod tests {
     #[test]
     fn nesting_has_a_limit() {
         let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        assert_eq!(problem(&nested(NESTING)), None);
-        let too_deep = problem(&nested(NESTING + 1)).map(|(_, problem)| problem);
+        assert_eq!(problem(&nested(MAX_NESTING)), None);
+        let too_deep = problem(&nested(MAX_NESTING + 1)).map(|(_, problem)| problem);
         assert_eq!(too_deep, Some(JsonProblem::TooDeep));
     }
 }

@@ -47,13 +47,15 @@ macro_rules! text_enum {
 }
 
 /// The error of parsing a text that names no variant of an enum.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a {what}: use one of {}", .known.join(", "))]
 pub struct UnknownVariant {
     what: &'static str,
     text: String,
     known: &'static [&'static str],
 }
+
+crate::debug_as_display!(UnknownVariant);
 
 impl UnknownVariant {
     #[doc(hidden)]

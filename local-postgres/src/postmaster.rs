@@ -1,4 +1,4 @@
-//! The server process on a folder's data: created, started, stopped, recovered.
+//! The server process of a data folder: created, started, stopped, recovered.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use crate::account::Account;
 use crate::error::At as _;
 use crate::{Durability, Error, Programs, Result};
 
-/// The server of one folder. Whoever calls it holds the folder's `start.lock`.
+/// The server of one folder. The caller holds the folder's `start.lock`.
 #[derive(Debug)]
 pub(crate) struct Postmaster {
     pub(crate) account: Account,
@@ -28,8 +28,8 @@ impl Postmaster {
         self.folder.join("log")
     }
 
-    /// The socket folder of the server that runs here, if one does. A pid file alone proves
-    /// nothing: its owner may have been killed.
+    /// Returns the socket folder of the running server, if one runs. A pid file alone proves nothing: its owner may
+    /// have been killed.
     pub(crate) fn running(&self) -> Option<PathBuf> {
         let sockets = self.recorded_sockets()?;
         UnixStream::connect(sockets.join(".s.PGSQL.5432")).ok()?;
@@ -47,8 +47,8 @@ impl Postmaster {
             self.initialise()?;
         }
         match self.start() {
-            // Scratch data that no server can open any more (the machine went down under it) is
-            // put aside; nobody was promised that it stays.
+            // Data that no server can open any more, after a crash of the machine, is moved aside: the cluster makes
+            // no promise to keep it.
             Err(error) if self.durability == Durability::Scratch && !still_in_use(&error) => {
                 let aside = self.folder.join("data.unusable");
                 eprintln!(
@@ -67,7 +67,7 @@ impl Postmaster {
         }
     }
 
-    /// Creates the data beside its place and moves it there whole, so that nobody ever finds half.
+    /// Creates the data in another folder and then moves it to its place, so that it is never found incomplete.
     fn initialise(&self) -> Result<()> {
         for entry in fs::read_dir(&self.folder)
             .at("read", &self.folder)?
@@ -126,8 +126,8 @@ impl Postmaster {
         }
     }
 
-    /// A server that was killed may leave a process or two that end a moment later, and Postgres
-    /// rightly refuses to start before: so try for a while.
+    /// Starts the server, and retries for a while: processes of a killed server may end later than the server, and
+    /// Postgres refuses to start before they have.
     fn start_when_free(&self) -> Result<()> {
         let mut tries = 0;
         loop {
@@ -145,7 +145,7 @@ impl Postmaster {
         }
     }
 
-    /// After a restart of the machine, the pid in the file may be another program's by now.
+    /// Removes a stale pid file: after a restart of the machine, its pid may belong to another program.
     fn forget_another_process(&self) {
         let path = self.data().join("postmaster.pid");
         let pid = fs::read_to_string(&path)
@@ -185,7 +185,7 @@ impl Postmaster {
         self.account.give(&path, 0o600)
     }
 
-    /// The log is kept from start to start, up to a size.
+    /// Truncates the log when it is too large; else it is kept from start to start.
     fn rotate_log(&self) {
         let log = self.log();
         if fs::metadata(&log).is_ok_and(|found| found.len() > 10_000_000) {
@@ -210,8 +210,7 @@ impl Postmaster {
         Ok(())
     }
 
-    /// Stops as a crash would, and starts again at the same address: whoever is connected has to find
-    /// back by himself.
+    /// Stops the server as a crash would, and starts it again at the same address. Clients have to reconnect.
     pub(crate) fn crash_and_restart(&self) -> Result<()> {
         self.stop_in("immediate")?;
         self.start_when_free()

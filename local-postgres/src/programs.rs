@@ -1,4 +1,4 @@
-//! Where Postgres's programs are.
+//! The search for Postgres's programs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 const MINIMUM: u32 = 14;
 const VARIABLE: &str = "PIPELINE_POSTGRES_BIN";
 
-/// A folder with Postgres's programs, tried out.
+/// A folder with Postgres's programs, which were tried out.
 #[derive(Debug, Clone)]
 pub struct Programs {
     bin: PathBuf,
@@ -19,8 +19,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks for the programs: in the folder the variable names, on `PATH`, where `pg_config` says,
-    /// in the usual system folders, and among those downloaded before.
+    /// Finds the programs: in the folder that `PIPELINE_POSTGRES_BIN` names, on `PATH`, where `pg_config` says, in the
+    /// usual system folders, and among earlier downloads.
     pub fn find() -> Result<Self> {
         let account = Account::current()?;
         let place = crate::place::Place::choose(&account)?;
@@ -61,7 +61,7 @@ impl Programs {
         Err(Error::NoPostgres(NoPostgres { looked }))
     }
 
-    /// The folder's programs, or why they will not do.
+    /// Returns the programs of a folder, or why they cannot be used.
     fn try_folder(folder: &Path, account: &Account) -> Result<Self, String> {
         for program in ["postgres", "initdb", "pg_ctl"] {
             if !folder.join(program).is_file() {
@@ -89,12 +89,12 @@ impl Programs {
         })
     }
 
-    /// The folder the programs are in.
+    /// Returns the folder of the programs.
     pub fn folder(&self) -> &Path {
         &self.bin
     }
 
-    /// The server's major version.
+    /// Returns the server's major version.
     pub fn major(&self) -> u32 {
         self.major
     }
@@ -120,14 +120,14 @@ impl Programs {
     }
 }
 
-/// `postgres (PostgreSQL) 15.18 (Debian ..)`, `17beta1`, `18devel` -> the leading number.
+/// Returns the major version in `postgres (PostgreSQL) 15.18 (Debian ..)`, `17beta1` or `18devel`.
 fn major_of(text: &str) -> Option<u32> {
     let version = text.split_whitespace().nth(2)?;
     let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-/// Folders on `PATH`. Often only a link to one of the programs is there: follow it.
+/// Returns the folders on `PATH`. Links are followed: often `PATH` has only a link to one of the programs.
 fn on_path(path: Option<OsString>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for folder in path.iter().flat_map(std::env::split_paths) {
@@ -183,7 +183,7 @@ fn usual_folders() -> Vec<PathBuf> {
     found
 }
 
-/// `parent/*/name` for every subfolder with a number in its name, the highest first.
+/// Returns `parent/*/name` for every subfolder with a number in its name, the highest first.
 fn versions_below(parent: &Path, name: &str) -> Vec<PathBuf> {
     let mut folders: Vec<(Vec<u32>, PathBuf)> = std::fs::read_dir(parent)
         .into_iter()

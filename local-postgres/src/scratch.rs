@@ -1,4 +1,4 @@
-//! Databases for a moment: made from a template, dropped after use, swept up after a kill.
+//! Scratch databases: created from a template, dropped after use, and swept up if their process was killed.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -26,21 +26,21 @@ pub struct Claim {
     prefix: &'static str,
     key: i32,
     made: AtomicU32,
-    /// Dropping the sender lets the holder go.
+    /// Dropping the sender ends the thread that holds the lock.
     holder: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
 
 /// One database of a claim.
 #[derive(Debug, Clone)]
 pub struct Scratch {
-    /// Its name.
+    /// The name of the database.
     pub name: String,
-    /// How to connect to it.
+    /// The options to connect to the database.
     pub options: PgConnectOptions,
 }
 
 impl Claim {
-    /// Claims a key, and drops what killed claims of this prefix have left.
+    /// Claims a key, and drops the databases that killed processes with this prefix have left.
     pub async fn new(server: Arc<Server>, prefix: &'static str) -> Result<Self> {
         let mut admin = server.admin().await?;
         sweep(&mut admin, prefix).await?;
@@ -55,12 +55,12 @@ impl Claim {
         })
     }
 
-    /// The server the databases are on.
+    /// Returns the server of the databases.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// A new database, a copy of the template. The label is there for people.
+    /// Creates a database as a copy of the template. The label is only for readers.
     pub async fn create(&self, label: &str, template: &str) -> Result<Scratch> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let name = self.name(number, label);
@@ -81,14 +81,14 @@ impl Claim {
         })
     }
 
-    /// Drops a database, whoever is still connected to it.
+    /// Drops a database, also while sessions are connected to it.
     pub async fn remove(&self, scratch: &Scratch) -> Result<()> {
         let mut admin = self.server.admin().await?;
         drop_database(&mut admin, &scratch.name).await?;
         Ok(admin.close().await?)
     }
 
-    /// Renames a database so that no sweep will take it, and returns its new name.
+    /// Renames a database so that no sweep drops it, and returns its new name.
     pub async fn keep(&self, scratch: &Scratch) -> Result<String> {
         let kept = scratch
             .name
@@ -112,7 +112,7 @@ impl Claim {
         Ok(kept)
     }
 
-    /// `<prefix>_<key>_<number>_<label>`, within the 63 bytes that Postgres gives a name.
+    /// Returns `<prefix>_<key>_<number>_<label>`, within the 63 bytes of a name in Postgres.
     fn name(&self, number: u32, label: &str) -> String {
         let label: String = label
             .chars()
@@ -140,9 +140,8 @@ impl Drop for Claim {
 }
 
 impl Server {
-    /// Makes sure that a template database of this name is there; `build` fills a new one, and
-    /// leaves no connection to it. Safe from many processes at once, and a half-built one is never
-    /// taken for whole.
+    /// Creates a template database of this name if it is missing; `build` fills it, and leaves no connection to
+    /// it. Many processes may call this at once, and an incomplete template is never used.
     pub async fn template<E: From<crate::Error>>(
         &self,
         name: &str,
@@ -168,7 +167,7 @@ impl Server {
                 ),
             )
             .await?;
-            // Nobody may be connected to a template while it is copied.
+            // Postgres copies a template only while no session is connected to it.
             run(
                 &mut admin,
                 format!("alter database {} allow_connections false", quoted(name)),
@@ -181,8 +180,7 @@ impl Server {
     }
 }
 
-/// Takes a free key on a connection that lives in a thread of its own: a test's runtime ends with
-/// the test, the claim does not.
+/// Takes a free key on a connection in a thread of its own: the claim outlives the runtime of a test.
 async fn hold_a_key(server: Arc<Server>) -> Result<(i32, (mpsc::Sender<()>, JoinHandle<()>))> {
     let (told, answer) = tokio::sync::oneshot::channel();
     let (release, released) = mpsc::channel::<()>();
@@ -209,7 +207,7 @@ async fn hold_a_key(server: Arc<Server>) -> Result<(i32, (mpsc::Sender<()>, Join
         match held {
             Ok((key, admin)) => {
                 let _ = told.send(Ok(key));
-                // Until the claim is dropped. The connection says nothing meanwhile.
+                // Waits until the claim is dropped; the connection is idle meanwhile.
                 let _ = released.recv();
                 let _ = runtime.block_on(admin.close());
             }
@@ -242,7 +240,7 @@ async fn sweep(admin: &mut PgConnection, prefix: &str) -> Result<()> {
                 .execute(&mut *admin)
                 .await?;
             match dropped {
-                // 42501: another role's, on a server that is not ours alone.
+                // 42501: the database belongs to another role of a shared server.
                 Err(crate::Error::Database(error)) if code(&error).as_deref() == Some("42501") => {}
                 other => other?,
             }
@@ -295,8 +293,8 @@ async fn drop_database(admin: &mut PgConnection, name: &str) -> Result<()> {
     .await
 }
 
-/// Runs a statement on a database as a whole. These take no parameters: the names in them are
-/// ours, and quoted.
+/// Runs a statement on a whole database. Such statements take no parameters: the names in them are made here, and
+/// quoted.
 async fn run(admin: &mut PgConnection, statement: String) -> Result<()> {
     sqlx::query(AssertSqlSafe(statement)).execute(admin).await?;
     Ok(())

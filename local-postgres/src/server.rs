@@ -17,9 +17,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server that `DATABASE_URL` names; where it is not set, the shared private cluster.
+    /// Finds the server that `DATABASE_URL` names; if the variable is not set, the shared private cluster.
     ///
-    /// Blocks while a cluster starts (a moment; a few seconds the first time).
+    /// Blocks while a cluster starts, which takes a few seconds the first time.
     pub fn find() -> Result<Self> {
         match std::env::var("DATABASE_URL") {
             Ok(url) if !url.is_empty() => Self::at(&url, None),
@@ -28,7 +28,7 @@ impl Server {
         }
     }
 
-    /// The server of a private cluster.
+    /// Returns the server of a private cluster.
     pub fn private(cluster: Cluster) -> Result<Self> {
         let sockets = cluster.sockets().display();
         let url = format!("postgres://postgres@localhost/postgres?host={sockets}");
@@ -47,17 +47,17 @@ impl Server {
         })
     }
 
-    /// The private cluster, where this is one.
+    /// Returns the private cluster, if the server is one.
     pub fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_ref()
     }
 
-    /// The private cluster, where this is one, to do something to it.
+    /// Returns the private cluster, if the server is one, to change it.
     pub fn cluster_mut(&mut self) -> Option<&mut Cluster> {
         self.cluster.as_mut()
     }
 
-    /// The database that `DATABASE_URL` names, created if it is missing; `None` on a private
+    /// Returns the database that `DATABASE_URL` names, and creates it if it is missing; `None` on a private
     /// cluster.
     pub async fn named_database(&self) -> Result<Option<PgConnectOptions>> {
         if self.cluster.is_some() {
@@ -75,7 +75,7 @@ impl Server {
                     sqlx::query(AssertSqlSafe(format!("create database {}", quoted(name))))
                         .execute(&mut admin)
                         .await;
-                // 42P04, 23505: another process was faster.
+                // 42P04, 23505: another process has created the database first.
                 match created {
                     Err(error) if !matches!(code(&error).as_deref(), Some("42P04" | "23505")) => {
                         return Err(error.into());
@@ -88,20 +88,20 @@ impl Server {
         Ok(Some(self.options.clone()))
     }
 
-    /// How to connect to one of the server's databases.
+    /// Returns the options to connect to one of the server's databases.
     pub fn options(&self, database: &str) -> PgConnectOptions {
         self.options.clone().database(database)
     }
 
-    /// The same as a URL, for another process.
+    /// Returns the URL of one of the server's databases, for another process.
     pub fn url(&self, database: &str) -> String {
         let mut url = self.url.clone();
         url.set_path(database);
         url.into()
     }
 
-    /// A connection to the database that administers the others. It is the same one for everybody
-    /// on this server: advisory locks are a database's own.
+    /// Opens a connection to the database from which the others are administered. All processes use the same
+    /// database for this, because advisory locks belong to one database.
     pub async fn admin(&self) -> Result<PgConnection> {
         match self.options("postgres").connect().await {
             Err(error) if code(&error).as_deref() == Some("3D000") => {
@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    /// A pool on one of the server's databases.
+    /// Opens a pool on one of the server's databases.
     pub async fn pool(&self, database: &str, connections: u32) -> Result<PgPool> {
         Ok(PgPoolOptions::new()
             .max_connections(connections)
@@ -119,7 +119,7 @@ impl Server {
             .await?)
     }
 
-    /// Where the server's data is, as it tells itself; `None` where the role may not ask.
+    /// Returns the server's data folder; `None` if the role has no right to read the setting.
     pub async fn data_folder(&self) -> Result<Option<PathBuf>> {
         let mut admin = self.admin().await?;
         let told: Result<String, _> =

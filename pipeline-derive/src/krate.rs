@@ -1,27 +1,60 @@
-//! Where the crates `jobs` and `pipeline` are, seen from the code that derives.
+//! The paths of the crates `jobs` and `pipeline`, as seen from the code that derives.
 
 use proc_macro_crate::{Error, FoundCrate, crate_name};
 use proc_macro2::Span;
 use syn::Path;
 
-/// The path to `jobs`, as the `Cargo.toml` of the code that derives has it: a dependency of its
-/// own, or the one that `pipeline` re-exports.
+/// A library of ours: its package name on the registry, and the name that code uses.
+struct Library {
+    package: &'static str,
+    name: &'static str,
+}
+
+const JOBS: Library = Library {
+    package: "pg-pipeline-jobs",
+    name: "jobs",
+};
+const PIPELINE: Library = Library {
+    package: "pg-pipeline",
+    name: "pipeline",
+};
+
+impl Library {
+    fn find(&self) -> Result<FoundCrate, Error> {
+        let found = crate_name(self.package)?;
+        Ok(self.named(found))
+    }
+
+    /// Replaces the package's name by the library's: a dependency that the manifest does not rename
+    /// is known to code by its library's name, which `proc_macro_crate` does not know.
+    fn named(&self, found: FoundCrate) -> FoundCrate {
+        match found {
+            FoundCrate::Name(name) if name == self.package.replace('-', "_") => {
+                FoundCrate::Name(self.name.to_owned())
+            }
+            found => found,
+        }
+    }
+}
+
+/// Returns the path to `jobs`, by the `Cargo.toml` of the code that derives: a dependency of its
+/// own, or the re-export of `pipeline`.
 pub(crate) fn find() -> syn::Result<Path> {
-    let path = choose(crate_name("jobs"), crate_name("pipeline"))
+    let path = choose(JOBS.find(), PIPELINE.find())
         .map_err(|message| syn::Error::new(Span::call_site(), message))?;
     syn::parse_str(&path)
 }
 
-/// The path to `pipeline`, for what only it has.
+/// Returns the path to `pipeline`, for macros whose traits are only there.
 pub(crate) fn find_pipeline() -> syn::Result<Path> {
-    match crate_name("pipeline") {
+    match PIPELINE.find() {
         Ok(FoundCrate::Name(name)) => syn::parse_str(&format!("::{name}")),
         Ok(FoundCrate::Itself) => syn::parse_str("::pipeline"),
         Err(Error::CrateNotFound { .. }) => Err(syn::Error::new(
             Span::call_site(),
-            "`pipeline` is not a dependency of this crate: add it with `cargo add pipeline`",
+            "`pg-pipeline` is not a dependency of this crate: add it with `cargo add pg-pipeline`",
         )),
-        // No `Cargo.toml` to look into: built by something else than cargo.
+        // There is no `Cargo.toml` to read: the build does not use cargo.
         Err(_) => syn::parse_str("::pipeline"),
     }
 }
@@ -32,14 +65,13 @@ fn choose(
 ) -> Result<String, &'static str> {
     match (jobs, pipeline) {
         (Ok(FoundCrate::Name(jobs)), _) => Ok(format!("::{jobs}")),
-        // Also in an application that is itself called `jobs`: ours does not depend on `pipeline`.
         (_, Ok(FoundCrate::Name(pipeline))) => Ok(format!("::{pipeline}::jobs")),
         (Ok(FoundCrate::Itself), _) => Ok("::jobs".to_owned()),
         (Err(Error::CrateNotFound { .. }), _) => Err(
-            "neither `jobs` nor `pipeline` is a dependency of this crate: add one, \
-                or say where `jobs` is: `#[job(crate = \"path::to::jobs\")]`",
+            "neither `pg-pipeline` nor `pg-pipeline-jobs` is a dependency of this crate: add one with \
+                `cargo add`, or name the path of `jobs`: `#[job(crate = \"path::to::jobs\")]`",
         ),
-        // No `Cargo.toml` to look into: built by something else than cargo.
+        // There is no `Cargo.toml` to read: the build does not use cargo.
         (Err(_), _) => Ok("::jobs".to_owned()),
     }
 }
@@ -66,11 +98,26 @@ mod tests {
             (absent(), named("pipeline"), "::pipeline::jobs"),
             (absent(), named("renamed"), "::renamed::jobs"),
             (itself(), absent(), "::jobs"),
-            (itself(), named("pipeline"), "::pipeline::jobs"),
             (no_cargo(), no_cargo(), "::jobs"),
         ] {
             assert_eq!(choose(jobs, pipeline).as_deref(), Ok(path));
         }
         assert!(choose(absent(), absent()).is_err());
+    }
+
+    #[test]
+    fn a_dependency_that_is_not_renamed_has_the_name_of_its_library() {
+        let name =
+            |library: &Library, found: &str| library.named(FoundCrate::Name(found.to_owned()));
+        assert_eq!(
+            name(&PIPELINE, "pg_pipeline"),
+            FoundCrate::Name("pipeline".into())
+        );
+        assert_eq!(
+            name(&JOBS, "pg_pipeline_jobs"),
+            FoundCrate::Name("jobs".into())
+        );
+        assert_eq!(name(&JOBS, "renamed"), FoundCrate::Name("renamed".into()));
+        assert_eq!(PIPELINE.named(FoundCrate::Itself), FoundCrate::Itself);
     }
 }

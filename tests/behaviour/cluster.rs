@@ -4,7 +4,8 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+
+use tests::block_until;
 
 use crate::processes::Staying;
 
@@ -33,9 +34,7 @@ fn answers(sockets: &str) -> bool {
 }
 
 fn wait_until_it_has_stopped(sockets: &str) {
-    while answers(sockets) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    block_until(|| !answers(sockets));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The queries of the guide on operating, as somebody would paste them.
+//! The queries of the guide on operating, run as they are printed there.
 
 use jobs::{Context, Job, JobError, Perform};
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use local_postgres::{Claim, Server};
 use sqlx::{Connection as _, PgConnection};
-use tests::{Database, Failure, Keep, server, template, try_with_database, with_database};
+use tests::{Database, Failure, Keep, server, template, try_with_database, until, with_database};
 
 use crate::processes::Staying;
 
@@ -138,13 +138,17 @@ async fn databases_of_a_killed_process_are_swept_up_and_those_of_a_living_one_ar
             .unwrap()
             .unwrap(),
     );
-    while exists(&killed_name).await {
+    until(async || {
         Claim::new(Arc::clone(&server), prefix).await.unwrap();
-    }
+        !exists(&killed_name).await
+    })
+    .await;
     assert!(exists(&living_name).await);
 
     living.kill();
-    while exists(&living_name).await {
+    until(async || {
         Claim::new(Arc::clone(&server), prefix).await.unwrap();
-    }
+        !exists(&living_name).await
+    })
+    .await;
 }

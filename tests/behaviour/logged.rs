@@ -1,4 +1,4 @@
-//! What is logged on the thread of one test.
+//! A capture of the log lines of one test's thread.
 
 use std::cell::RefCell;
 use std::io;

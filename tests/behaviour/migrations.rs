@@ -1,6 +1,4 @@
-//! Migrating: from anywhere, any number of times, and never where it must not.
-
-use std::time::Duration;
+//! Migrating: by many processes at once, repeatedly, and refused where it must not run.
 
 use jobs::Worker;
 use pipeline::{Pipeline, RunFilter};
@@ -9,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgPool};
 use tests::{Database, with_database};
 use tokio_util::sync::CancellationToken;
 
-use crate::jobs::support::{Do, Log, What, client, ended, eventually};
+use crate::jobs::support::{Do, Log, What, client, ended, eventually, until};
 use crate::logged::Captured;
 use crate::processes::helper;
 use crate::runs::support::{Act, act};
@@ -36,6 +34,7 @@ async fn schema_exists(db: &Database) -> bool {
         .unwrap()
 }
 
+/// Scenarios: T091
 #[tokio::test]
 async fn twenty_processes_at_once_migrate_an_empty_database_once() {
     with_database(async |db| {
@@ -56,6 +55,8 @@ async fn twenty_processes_at_once_migrate_an_empty_database_once() {
 }
 
 /// Another session holds the very lock, and the migrations table against every write.
+///
+/// Scenarios: T091
 #[tokio::test]
 async fn an_up_to_date_database_is_left_without_a_lock() {
     with_database(async |db| {
@@ -81,9 +82,11 @@ async fn an_up_to_date_database_is_left_without_a_lock() {
         let migrating = tokio::spawn(async move { jobs::migrate(&pool).await });
         let waiting = "select exists (select from pg_locks where locktype = 'advisory' and not granted
                        and database = (select oid from pg_database where datname = current_database()))";
-        while !sqlx::query_scalar::<_, bool>(waiting).fetch_one(db.pool()).await.unwrap() {
+        until(async || {
             assert!(!migrating.is_finished(), "it did not wait for the lock");
-        }
+            sqlx::query_scalar(waiting).fetch_one(db.pool()).await.unwrap()
+        })
+        .await;
         blocker.rollback().await.unwrap();
         migrating.await.unwrap().unwrap();
     })
@@ -325,8 +328,10 @@ async fn a_worker_that_others_run_says_once_that_nobody_has_migrated_and_goes_on
             Captured::so_far().contains(REMEDY).then_some(())
         })
         .await;
-        // It tries again meanwhile.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // The worker has tried again since, without another such line.
+        let tries = || Captured::so_far().matches("'server_version_num'").count();
+        let first = tries();
+        until(async || tries() > first).await;
         jobs::migrate(db.pool()).await.unwrap();
         let job = client(db).enqueue(Do::new("a", What::Succeed)).await;
         ended(db, job.unwrap().id).await;

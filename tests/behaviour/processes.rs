@@ -1,9 +1,11 @@
-//! Real processes, for what one process cannot show.
+//! Real processes, for behaviour that one process cannot show.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tests::{EVENT_TIMEOUT, block_until, eventually};
 
 /// The program `tests/src/bin/helper.rs`.
 pub(crate) fn helper(arguments: &[&str]) -> Command {
@@ -15,7 +17,7 @@ pub(crate) fn helper(arguments: &[&str]) -> Command {
     command
 }
 
-/// A helper that has said its first line and stays; killed when dropped.
+/// A helper that has printed its first line and keeps running; killed when dropped.
 pub(crate) struct Staying {
     child: Child,
     pub(crate) said: String,
@@ -24,24 +26,35 @@ pub(crate) struct Staying {
 impl Staying {
     pub(crate) fn spawn(arguments: &[&str]) -> Self {
         let mut child = helper(arguments).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut said)
-            .unwrap();
-        assert!(!said.is_empty(), "the helper ended at once");
-        Self {
+        let stdout = child.stdout.take().unwrap();
+        let mut helper = Self {
             child,
-            said: said.trim().to_owned(),
-        }
+            said: String::new(),
+        };
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            BufReader::new(stdout).read_line(&mut line).unwrap();
+            tell.send(line)
+        });
+        let line = told.recv_timeout(EVENT_TIMEOUT).unwrap();
+        assert!(!line.is_empty(), "the helper ended at once");
+        line.trim().clone_into(&mut helper.said);
+        helper
     }
 
-    /// Ends it as it would end itself.
+    /// Lets the helper end by itself.
     pub(crate) fn finish(mut self) {
         drop(self.child.stdin.take());
-        assert!(self.child.wait().unwrap().success());
+        let mut status = None;
+        block_until(|| {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        assert!(status.unwrap().success());
     }
 
-    /// A worker of this name, on one queue with so many slots.
+    /// Starts a worker with this name, on one queue with this many slots.
     pub(crate) fn worker(url: &str, name: &str, queue: &str, slots: u32) -> Self {
         Self::spawn(&["worker", url, name, queue, &slots.to_string()])
     }
@@ -54,14 +67,12 @@ impl Staying {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits, without holding up the other tasks of the test, until it has ended by itself.
+    /// Waits until the helper has ended by itself.
     pub(crate) async fn wait(mut self) -> ExitStatus {
-        tokio::task::spawn_blocking(move || self.child.wait().unwrap())
-            .await
-            .unwrap()
+        eventually("the helper ends", async || self.child.try_wait().unwrap()).await
     }
 
-    /// SIGKILL.
+    /// Kills the helper with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! `docs/state-machine.md` says what the database does.
+//! `docs/state-machine.md` and the database agree.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! One test's database, from its copy to its end.
+//! The database of one test: created, checked and dropped.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -11,6 +11,7 @@ use sqlx::postgres::{PgConnection, PgPoolOptions};
 use sqlx::{Connection as _, PgPool};
 
 use crate::shared::{CONNECTIONS, Shared, shared};
+use crate::waiting::{TEST_TIMEOUT, eventually};
 
 const INVARIANTS: &str = include_str!("invariants.sql");
 
@@ -23,28 +24,28 @@ pub struct Database {
 }
 
 impl Database {
-    /// A pool of a few connections.
+    /// Returns the test's pool, which has a few connections.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// The database's name.
+    /// Returns the name of the database.
     pub fn name(&self) -> &str {
         &self.scratch.name
     }
 
-    /// Its address, for another process.
+    /// Returns the address of the database, for another process.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Lets time pass: `pipeline.now()` is this much later from here on. Leases are moved with it:
-    /// their workers had no chance to renew them meanwhile. Whoever waits for a time is woken.
+    /// Lets time pass: `pipeline.now()` is this much later from here on. Leases are moved by as much, because
+    /// their workers had no chance to renew them. Workers and waiters that wait for a time are woken.
     pub async fn move_clock(&self, by: Duration) {
         self.clock().advance(by).await.expect("the clock moves");
     }
 
-    /// The same for workers that have died: nobody has renewed their leases meanwhile.
+    /// Lets time pass for workers that have died: the leases stay where they are, so that they expire.
     pub async fn move_clock_without_leases(&self, by: Duration) {
         let moved = self.clock().advance_without_leases(by).await;
         moved.expect("the clock moves");
@@ -58,18 +59,18 @@ impl Database {
 /// Whether the database of a failed test stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// Dropped like any other.
+    /// The database is dropped.
     No,
-    /// Kept under another name, for a look.
+    /// The database of a failed test is kept under another name.
     IfFailed,
 }
 
 /// Why a test failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// It panicked.
+    /// The test panicked.
     Panicked(Box<dyn Any + Send>),
-    /// It ended well, but left something that must not be.
+    /// The test passed, but left a deadlock or a row that `invariants.sql` finds.
     Left(String),
 }
 
@@ -77,8 +78,8 @@ pub enum Failure {
 ///
 /// # Panics
 ///
-/// When the test does, or when it leaves behind what must not be: a deadlock, or a row that
-/// `invariants.sql` finds.
+/// When the test does, when it takes longer than [`TEST_TIMEOUT`], or when it leaves behind what must not
+/// be: a deadlock, or a row that `invariants.sql` finds.
 pub async fn with_database(test: impl AsyncFnOnce(&Database)) {
     let keep = match std::env::var_os("PIPELINE_KEEP_TEST_DATABASE") {
         Some(value) if !value.is_empty() && value != "0" => Keep::IfFailed,
@@ -91,7 +92,13 @@ pub async fn with_database(test: impl AsyncFnOnce(&Database)) {
     }
 }
 
-/// The same, but tells why the test failed, and the name of its database if that was kept.
+/// Runs a test with a database of its own, and returns why it failed, with the name of its database if the
+/// database was kept.
+///
+/// # Panics
+///
+/// When the test takes longer than [`TEST_TIMEOUT`]. Its database stays until another run sweeps it up: the
+/// test's tasks may still use it.
 pub async fn try_with_database(
     keep: Keep,
     test: impl AsyncFnOnce(&Database),
@@ -103,8 +110,17 @@ pub async fn try_with_database(
         .await
         .expect("the semaphore stays open");
     let database = create(shared).await;
-    let outcome = AssertUnwindSafe(test(&database)).catch_unwind().await;
-    database.pool.close().await;
+    let outcome = AssertUnwindSafe(async {
+        test(&database).await;
+        database.pool.close().await;
+    });
+    let outcome = tokio::time::timeout(TEST_TIMEOUT, outcome.catch_unwind()).await;
+    let outcome = outcome.unwrap_or_else(|_| {
+        panic!("the test has not ended within {TEST_TIMEOUT:?}; it may wait for an event that does not come")
+    });
+    if outcome.is_err() {
+        database.pool.close().await;
+    }
     let failure = match outcome {
         Err(panic) => Some(Failure::Panicked(panic)),
         Ok(()) => check(shared, &database).await.err().map(Failure::Left),
@@ -154,7 +170,7 @@ async fn remove(shared: &Shared, database: &Database) {
         .expect("the database is dropped");
 }
 
-/// What must hold after every test.
+/// Checks what must hold after every test: no row that `invariants.sql` finds, and no deadlock.
 async fn check(shared: &Shared, database: &Database) -> Result<(), String> {
     let problems = problems(database).await.map_err(|e| e.to_string())?;
     if !problems.is_empty() {
@@ -178,7 +194,7 @@ async fn check(shared: &Shared, database: &Database) -> Result<(), String> {
     Ok(())
 }
 
-/// What `invariants.sql` finds, in a database that has our tables: a test may have dropped them.
+/// Returns the rows that `invariants.sql` finds. A test may have dropped the tables: then there are none.
 async fn problems(database: &Database) -> Result<Vec<String>, sqlx::Error> {
     let mut connection = PgConnection::connect_with(&database.scratch.options).await?;
     let has_tables: bool = sqlx::query_scalar("select to_regclass('pipeline.jobs') is not null")
@@ -196,21 +212,21 @@ async fn problems(database: &Database) -> Result<Vec<String>, sqlx::Error> {
     Ok(problems.into_iter().map(said).collect())
 }
 
-/// The server counts a deadlock at the latest when the session that had it ends: so wait for that.
+/// Returns how many deadlocks the server has counted in a database. The server counts a deadlock at the
+/// latest when the session that had it ends: the question waits for the end of all sessions.
 async fn deadlocks(admin: &mut PgConnection, database: &str) -> Result<i64, sqlx::Error> {
-    loop {
-        let sessions: i64 = sqlx::query_scalar(
+    eventually("all sessions of the test's database end", async || {
+        let sessions = sqlx::query_scalar::<_, i64>(
             "select count(*) from pg_stat_activity
              where datname = $1 and backend_type = 'client backend'",
-        )
-        .bind(database)
-        .fetch_one(&mut *admin)
-        .await?;
-        if sessions == 0 {
-            break;
+        );
+        match sessions.bind(database).fetch_one(&mut *admin).await {
+            Ok(0) => Some(Ok(())),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
         }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    })
+    .await?;
     sqlx::query_scalar("select deadlocks from pg_stat_database where datname = $1")
         .bind(database)
         .fetch_one(admin)

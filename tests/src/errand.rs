@@ -1,4 +1,4 @@
-//! A job for workers in processes of their own: it says in the database what it does.
+//! A job for workers in other processes: it records in the database that it began.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,14 +11,14 @@ const TABLES: &str = "
     create table errand_began (name text, token bigint, attempt int, pid int);
     create table errand_go (name text);";
 
-/// Writes down that it began, and waits until it is let go.
+/// A job that records that it began, and runs until the test lets it go.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(max_attempts = 3, backoff = "fixed(1ms)", lease = "2s")]
 pub struct Errand {
-    /// What it is called in the test.
+    /// The name by which the test refers to the errand.
     pub name: String,
-    /// The first attempt waits for this file instead, and lets nothing else in its process run
-    /// meanwhile: neither a renewal nor an abort comes in between, and so its end is surely sent.
+    /// A file that the first attempt waits for instead, while it blocks its process: neither a renewal nor an
+    /// abort can come in between, so that the attempt's end is certainly sent.
     pub stubborn: Option<PathBuf>,
 }
 
@@ -27,14 +27,14 @@ pub struct Errand {
 pub struct Began {
     /// The attempt's token.
     pub token: i64,
-    /// Its number.
+    /// The number of the attempt.
     pub attempt: i32,
-    /// The process it runs in.
+    /// The process that runs the attempt.
     pub pid: i32,
 }
 
 impl Errand {
-    /// One that waits to be let go.
+    /// Creates an errand that runs until [`let_go`](Self::let_go).
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -42,7 +42,7 @@ impl Errand {
         }
     }
 
-    /// One that waits for a file and for nothing else.
+    /// Creates an errand whose first attempt blocks its process until the file exists.
     pub fn stubborn(name: &str, file: PathBuf) -> Self {
         Self {
             name: name.to_owned(),
@@ -50,7 +50,7 @@ impl Errand {
         }
     }
 
-    /// The tables that errands write to.
+    /// Creates the tables that errands write to.
     pub async fn prepare(pool: &PgPool) {
         sqlx::raw_sql(TABLES)
             .execute(pool)
@@ -58,7 +58,7 @@ impl Errand {
             .expect("the tables are created");
     }
 
-    /// Lets all of this name go, now and later.
+    /// Lets all errands of this name end, including later ones.
     pub async fn let_go(pool: &PgPool, name: &str) {
         sqlx::query("insert into errand_go values ($1)")
             .bind(name)
@@ -67,7 +67,7 @@ impl Errand {
             .expect("the errand is let go");
     }
 
-    /// The attempts that have begun, in the order of their numbers.
+    /// Returns the attempts that have begun, in the order of their numbers.
     pub async fn began(pool: &PgPool, name: &str) -> Vec<Began> {
         sqlx::query_as(
             "select token, attempt, pid from errand_began where name = $1 order by attempt, token",

@@ -1,4 +1,4 @@
-//! What the tests of one process share.
+//! The server and the template database that the tests of one process share.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgPoolOptions;
 use tokio::sync::{OnceCell, Semaphore};
 
-/// The connections of one test's pool.
+/// The number of connections in the pool of one test.
 pub(crate) const CONNECTIONS: u32 = 8;
 
-/// Left to the server, to the harness itself and to other processes.
+/// The number of the server's connections that are left to the server, to the harness and to other processes.
 const RESERVED: usize = 40;
 
 pub(crate) struct Shared {
     pub(crate) claim: Claim,
     pub(crate) template: String,
-    /// As many tests at once as the server has connections for.
+    /// Admits as many tests at once as the server has connections for.
     pub(crate) room: Semaphore,
 }
 
@@ -37,12 +37,12 @@ pub(crate) async fn shared() -> &'static Shared {
 /// Constraints that only test databases have.
 const CHECKS: &str = include_str!("checks.sql");
 
-/// The server the tests run on.
+/// Returns the server that the tests run on.
 pub async fn server() -> &'static Server {
     shared().await.claim.server()
 }
 
-/// The name of the migrated database that each test's is a copy of.
+/// Returns the name of the migrated database that every test copies.
 pub async fn template() -> &'static str {
     &shared().await.template
 }
@@ -75,7 +75,7 @@ async fn prepare() -> Result<Shared, Box<dyn std::error::Error>> {
     })
 }
 
-/// Changes with every migration, with the checks and with the clock, so that an old template is never taken.
+/// Returns a name that changes with the migrations, the checks and the clock, so that no old template is used.
 fn template_name() -> String {
     let mut hash = Sha256::new();
     for (version, _, checksum) in jobs::migrations() {

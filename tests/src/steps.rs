@@ -1,4 +1,4 @@
-//! Steps for workers in processes of their own: they say in the database that they were executed.
+//! Steps for workers in other processes: they record in the database that they were executed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ const TABLES: &str = "
     create table executed (job bigint, token bigint, attempt int, pid int);
     create table reached (pid int);";
 
-/// The tables that steps and probes write to.
+/// Creates the tables that steps and probes write to.
 pub async fn prepare(pool: &PgPool) {
     sqlx::raw_sql(TABLES)
         .execute(pool)
@@ -33,14 +33,14 @@ async fn executed(cx: &Context) -> Result<(), JobError> {
     Ok(())
 }
 
-/// A step with a number of its own: what it is given, and what it returns.
+/// Declares steps that hold a number: each with its input, its output and the function between them.
 macro_rules! steps {
     ($($doc:literal $name:ident: $in:ty => $out:ty, $does:expr;)*) => {
         $(#[doc = $doc]
         #[derive(Debug, Clone, Serialize, Deserialize, Job)]
         #[job(max_attempts = 3, backoff = "fixed(1ms)")]
         pub struct $name(
-            /// Its number.
+            /// The number of the step.
             pub i64,
         );
 
@@ -69,16 +69,16 @@ steps! {
     };
 }
 
-/// Where a number goes.
+/// The arms of [`Choose`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, Branch)]
 pub enum Way {
-    /// Above the step's own.
+    /// The input is above the step's number.
     High,
-    /// Not above it.
+    /// The input is not above the step's number.
     Low,
 }
 
-/// A worker that knows these steps.
+/// Builds a worker that knows these steps.
 pub fn worker(pool: &PgPool, slots: u32) -> Worker {
     Worker::new(pool.clone())
         .register::<(Begin, Plus, Join, Break, Mend, Perhaps, Choose)>()
@@ -86,7 +86,7 @@ pub fn worker(pool: &PgPool, slots: u32) -> Worker {
         .queue("*", slots)
 }
 
-/// Holds the engine for ever at a moment that comes for the so-many-eth time, and says so.
+/// A probe that holds the engine for ever at the nth occurrence of a moment, and records that it does.
 #[derive(Debug)]
 pub struct Hold {
     pool: PgPool,
@@ -95,7 +95,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// At the so-many-eth time; the first is 1.
+    /// Creates a probe that holds the engine at this occurrence of the moment; the first is 1.
     pub fn new(pool: &PgPool, moment: Moment, time: usize) -> Arc<Self> {
         Arc::new(Self {
             pool: pool.clone(),

@@ -1,4 +1,4 @@
-//! Three workers and the plain jobs they were given.
+//! Three workers and their plain jobs.
 
 use super::check::Verdict;
 use super::crew::Crew;
@@ -29,8 +29,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Lets every job end, lets the workers go in good order, and compares what they say with what the
-    /// database does.
+    /// Waits until every job has ended, stops the workers in good order, and compares their records with the database.
     pub(super) async fn close(mut self) -> Result<Verdict> {
         let ended = self.crew.all_ended(END_TIMEOUT).await?;
         let stuck = self.crew.dismiss().await?;

@@ -1,4 +1,4 @@
-//! Compares what the workers have written down with what the database says.
+//! Compares the records of the workers with the rows of the database.
 //!
 //! What must hold, for each job that was enqueued:
 //!
@@ -55,7 +55,7 @@ struct End {
 }
 
 impl Evidence {
-    /// Reads what the database says of the naps; other jobs may be beside them.
+    /// Reads the database's rows of the naps; other jobs may be there, too.
     pub(super) async fn gather(pool: &PgPool, enqueued: Vec<i64>, lines: &[Line]) -> Result<Self> {
         let rows: Vec<Row> = sqlx::query_as(
             "select id, status::text, attempt::bigint from pipeline.jobs where job_type = 'chaos.nap'",
@@ -103,7 +103,7 @@ pub(super) struct Verdict {
     pub(super) violations: Vec<String>,
 }
 
-/// What there is about one job.
+/// All records of one job.
 #[derive(Default)]
 struct Case<'a> {
     begins: Vec<&'a Line>,
@@ -200,7 +200,7 @@ fn check_job(row: &Row, case: &Case<'_>, say: &mut dyn FnMut(String)) {
     }
 }
 
-/// The attempt that the database says has succeeded.
+/// Returns the attempt that succeeded by the database's rows.
 fn check_success(row: &Row, case: &Case<'_>, token: i64, say: &mut dyn FnMut(String)) {
     let begin = case.begins.iter().find(|line| line.token == token);
     match begin {
@@ -277,7 +277,7 @@ fn check_tokens(evidence: &Evidence, violations: &mut Vec<String>) {
     }
 }
 
-/// The sums, which have to come out even too.
+/// Checks the sums, which must match, too.
 fn summary(evidence: &Evidence, violations: &mut Vec<String>) -> String {
     let begun: HashSet<i64> = tokens(evidence, Moment::Begin);
     let returned: HashSet<i64> = tokens(evidence, Moment::End);

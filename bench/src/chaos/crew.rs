@@ -1,4 +1,4 @@
-//! A server, worker processes on it, and what can be done to them.
+//! A server with worker processes, and the disturbances of both.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use crate::frame::{ChildArguments, Result};
 
 const DATABASE: &str = "chaos";
 const CONNECTIONS: u32 = 8;
-/// How long a worker process may take until it is at work.
+/// How long a worker process may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a worker process may take to stop when nothing is in its way.
+/// How long a worker process may take to stop when nothing delays it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// The environment variable that names a folder for the log messages of the workers: a file for each process,
 /// by its number. Without it, workers log nothing.
@@ -28,7 +28,7 @@ const ENDS: &str = include_str!("ends.sql");
 
 pub(super) struct Crew {
     workers: Vec<Child>,
-    /// What the workers know: see [`super::work`].
+    /// The job types of the workers: see [`super::work`].
     system: &'static str,
     started: usize,
     logs: TempDir,
@@ -37,7 +37,7 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// The server, with our tables and nobody at work.
+    /// Starts a migrated server without workers.
     pub(super) async fn new(system: &'static str) -> Result<Self> {
         let cluster = tokio::task::spawn_blocking(|| {
             Cluster::temporary("chaos", std::process::id(), Durability::Durable)
@@ -56,12 +56,12 @@ impl Crew {
         })
     }
 
-    /// A second migrated database on the same server.
+    /// Creates a second migrated database on the same server.
     pub(super) async fn second_database(&self) -> Result<PgPool> {
         new_database(&self.server, "second", "create database second").await
     }
 
-    /// Starts so many workers, and waits until they are at work.
+    /// Starts this many workers, and waits until they run.
     pub(super) async fn start(&mut self, count: usize) -> Result<()> {
         for _ in 0..count {
             let worker = self.spawn()?;
@@ -77,12 +77,12 @@ impl Crew {
         &self.pool
     }
 
-    /// A session of its own.
+    /// Opens a session.
     pub(super) async fn connect(&self) -> Result<PgConnection> {
         Ok(PgConnection::connect_with(&self.server.options(DATABASE)).await?)
     }
 
-    /// Any worker but this one.
+    /// Returns any other worker.
     pub(super) fn any_worker(&self, but: Option<usize>) -> usize {
         loop {
             let at = fastrand::usize(..self.workers.len());
@@ -92,7 +92,7 @@ impl Crew {
         }
     }
 
-    /// How many jobs the database believes to be under way in a worker.
+    /// Returns how many jobs of a worker are running by the database's rows.
     pub(super) async fn under_way(&self, at: usize) -> Result<i64> {
         let pid = self.workers[at].id().map(u32::cast_signed);
         Ok(sqlx::query_scalar(
@@ -141,7 +141,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Lets a worker go in good order, and has another take its place.
+    /// Stops a worker in good order, and starts another in its place.
     pub(super) async fn relieve(&mut self, at: usize) -> Result<()> {
         let next = self.spawn()?;
         let mut worker = std::mem::replace(&mut self.workers[at], next);
@@ -157,7 +157,7 @@ impl Crew {
         Ok(tokio::task::block_in_place(|| cluster.crash_and_restart())?)
     }
 
-    /// Lets the workers go in good order. Returns a violation for each that does not go.
+    /// Stops the workers in good order. Returns a violation for each worker that does not stop.
     pub(super) async fn dismiss(&mut self) -> Result<Vec<String>> {
         let mut violations = Vec::new();
         for worker in &mut self.workers {
@@ -174,7 +174,7 @@ impl Crew {
         Ok(violations)
     }
 
-    /// Everything that all workers have written down so far.
+    /// Returns all records of all workers so far.
     pub(super) fn lines(&self) -> Result<Vec<Line>> {
         let mut lines = Vec::new();
         for entry in std::fs::read_dir(self.logs.path())? {

@@ -46,8 +46,8 @@ pub(crate) enum Chaos {
         #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..))]
         kills: u64,
     },
-    /// The same diamonds under workers that are stopped in good order, as a deployment does it: that costs
-    /// no attempt.
+    /// Runs of the same shape as `diamonds`, under workers that are stopped in good order, as a deployment does: a stop
+    /// costs no attempt.
     Stops {
         #[arg(long, default_value_t = 500)]
         runs: u64,
@@ -55,7 +55,7 @@ pub(crate) enum Chaos {
         #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..))]
         stops: u64,
     },
-    /// The same with chains of four runs, in which steps fail and callbacks fire.
+    /// Chains of four runs, in which steps fail and callbacks fire; workers are killed as in `diamonds`.
     Chains {
         #[arg(long, default_value_t = 200)]
         chains: u64,
@@ -68,7 +68,7 @@ pub(crate) enum Chaos {
     },
 }
 
-/// What falls on a worker that has runs under way.
+/// The disturbance of a worker that has runs in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Blow {
     /// SIGKILL.

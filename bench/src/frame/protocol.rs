@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
 
 use super::Result;
 
@@ -58,7 +57,7 @@ impl Measured {
 
 impl ChildArguments {
     pub(crate) async fn pool(&self, connections: u32) -> Result<PgPool> {
-        Ok(PgPoolOptions::new()
+        Ok(jobs::pool_options()
             .max_connections(connections)
             .connect(&self.url)
             .await?)

@@ -20,7 +20,7 @@ const HEAD: [&str; 7] = [
 ];
 
 impl Report {
-    /// A row of the table.
+    /// Adds a row to the table.
     pub(crate) fn row(&mut self, system: &str, measured: &Measured, counted: &Counted) {
         let each = |count: i64| count as f64 / measured.items as f64;
         self.rows.push([
@@ -38,17 +38,17 @@ impl Report {
         ]);
     }
 
-    /// How this compares to that.
+    /// Adds the ratio of two figures.
     pub(crate) fn ratio(&mut self, name: &str, number: f64) {
         self.line("ratio", name, number);
     }
 
-    /// A figure by itself.
+    /// Adds a single figure.
     pub(crate) fn value(&mut self, name: &str, number: f64) {
         self.line("value", name, number);
     }
 
-    /// A number of things.
+    /// Adds a count.
     pub(crate) fn count(&mut self, name: &str, number: usize) {
         debug_assert!(!name.contains(char::is_whitespace), "`{name}` has a blank");
         self.lines.push(format!("value {name} {number}"));

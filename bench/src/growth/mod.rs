@@ -17,7 +17,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::frame::{ChildArguments, Counted, Measured, Report, Result, Server, median, table};
 
-/// What `bench -- growth` can be told.
+/// Options of `bench -- growth`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
     /// How many steps there are in all at every size.
@@ -46,7 +46,7 @@ const SMALL: u64 = 10;
 /// The most steps that are added to tables that are full, or empty: these stay what they are.
 const ADDED: u64 = 200_000;
 
-/// Makes a graph of so many steps.
+/// Builds a graph of this many steps.
 type Make = fn(usize) -> GraphSpec;
 const SHAPES: [(&str, Make); 3] = [
     ("chain", shapes::chain),
@@ -56,7 +56,7 @@ const SHAPES: [(&str, Make); 3] = [
 const EMPTY: &str = "empty";
 const FULL: &str = "full";
 
-/// Whose rows are counted.
+/// The tables whose rows are counted.
 const TABLES: [&str; 6] = ["runs", "steps", "nodes", "dependencies", "jobs", "events"];
 
 /// One thing to measure.
@@ -181,7 +181,7 @@ fn title(options: &Options, cases: &[Case]) -> String {
     title
 }
 
-/// One case, in a database of its own.
+/// Measures one case, in a database of its own.
 async fn measure_one(
     server: &mut Server,
     case: &Case,
@@ -213,7 +213,7 @@ async fn measure_one(
     Ok((measured, counted, read))
 }
 
-/// How many rows have been read in each table so far.
+/// Returns how many rows have been read in each table so far.
 async fn rows_read(url: &str) -> Result<[i64; TABLES.len()]> {
     let mut connection = PgConnection::connect(url).await?;
     let rows: Vec<i64> = sqlx::query_scalar(

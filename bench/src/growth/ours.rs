@@ -47,7 +47,7 @@ pub(super) async fn prepare(url: &str) -> Result<Measured> {
     Ok(Measured::default())
 }
 
-/// Fills the tables with finished steps: one run is seen through, and copied.
+/// Fills the tables with finished steps: one run is run to its end, and copied.
 pub(super) async fn fill(url: &str, spec: GraphSpec, steps: u64) -> Result<Measured> {
     let size = spec.steps.len() as u64;
     run(url, spec, size, 1).await?;
@@ -86,7 +86,7 @@ pub(super) async fn fill(url: &str, spec: GraphSpec, steps: u64) -> Result<Measu
     Ok(Measured::default())
 }
 
-/// Sees runs through, so many at a time, until there were so many steps.
+/// Runs this many runs at a time to their end, until this many steps have ended.
 pub(super) async fn run(
     url: &str,
     spec: GraphSpec,

@@ -60,8 +60,8 @@ fn child(what: &str, rate: u64, seconds: u64, url: String) -> ChildArguments {
     ChildArguments::new(BENCH, &format!("{what}:{rate}:{seconds}"), url)
 }
 
-/// Starts so many runs a second, each with a call of its own, for so long. Returns how many were started. A start that
-/// is due and late is made at once: the load does not shrink when the system is slow.
+/// Starts `rate` runs a second, each by a call of its own, and returns how many were started. A late start is made at
+/// once: the load does not shrink when the system is slow.
 async fn keep_starting(client: &Client, rate: u64, time: Duration) -> Result<u64> {
     let runs = rate * time.as_secs();
     let began = Instant::now();

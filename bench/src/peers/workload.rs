@@ -10,7 +10,7 @@ pub(crate) enum Workload {
     Jobs,
     /// Chains of five steps, 200 started at a time.
     Chain,
-    /// The same chains with payloads of 10 KB; one round.
+    /// Chains of five steps with payloads of 10 KB, 200 started at a time; one round.
     #[value(name = "chain_10kb")]
     Chain10Kb,
     /// Chains of five steps, each started by a call of its own, 64 in flight.
@@ -19,7 +19,7 @@ pub(crate) enum Workload {
     Fan,
     /// Chains of five steps, one at a time, from the start to the output.
     Latency,
-    /// The same, with client and worker in two processes.
+    /// Chains of five steps, one at a time, with client and worker in two processes.
     LatencySplit,
 }
 

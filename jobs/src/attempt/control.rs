@@ -1,4 +1,4 @@
-//! How a running attempt is asked to stop, or stopped.
+//! The control of a running attempt: asks it to stop, or aborts it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -66,7 +66,7 @@ impl Control {
         before != reason as u8
     }
 
-    /// Records the task that performs the job. A kill that came earlier is carried out now.
+    /// Records the task that performs the job. If the attempt was killed before, aborts the task now.
     pub(crate) fn runs_as(&self, handle: AbortHandle) {
         let handle = self.abort.get_or_init(|| handle);
         if self.reason() != StopReason::Dropped {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::Claimed;
-use crate::failure::Then;
+use crate::failure::Disposition;
 use crate::redact::Redacted;
 use crate::{Backoff, JobError, limits};
 
@@ -61,13 +61,12 @@ pub struct AttemptEnd {
     pub(crate) sent_before: bool,
     /// The number of consecutive transactions with this end that failed while the database answered.
     pub(crate) failures: u8,
-    /// The time limit of its own transaction, where a group with this end failed.
+    /// The time limit of the isolated transaction, if a group with this end has failed.
     pub(crate) isolation_limit: Option<Duration>,
 }
 
 impl AttemptEnd {
-    /// Creates the end of an attempt: success without output, until the fields are changed. All other
-    /// constructors call this one.
+    /// Creates the end of an attempt that succeeded without output. Callers change the fields of other ends.
     pub(crate) fn new(id: i64, token: i64, attempt: i16, batch: Option<i64>) -> Self {
         Self {
             id,
@@ -155,7 +154,8 @@ impl AttemptEnd {
         self.owner_generation
     }
 
-    /// Returns whether this may be the last attempt of the job. For some kinds of ends the database decides.
+    /// Returns whether this may be the last attempt of the job. The database decides when the type is unknown or the
+    /// lease was lost.
     pub fn may_be_last(&self) -> bool {
         !matches!(
             self.kind,
@@ -215,13 +215,13 @@ pub(crate) fn resolve_error(error: &JobError, retry: RetryContext) -> (EndKind, 
             (EndKind::Fail, Duration::ZERO)
         }
     };
-    match error.then() {
-        Then::Discard => (EndKind::Discard, Duration::ZERO),
-        Then::Fail => (EndKind::Fail, Duration::ZERO),
-        Then::Snooze(wait) => (EndKind::Snooze, wait),
-        Then::Stopped if retry.asked_to_stop => (EndKind::HandBack, Duration::ZERO),
-        Then::RetryAfter(wait) => retry_after(wait),
-        Then::Ask | Then::Retry | Then::Stopped => {
+    match error.disposition() {
+        Disposition::Discard => (EndKind::Discard, Duration::ZERO),
+        Disposition::Fail => (EndKind::Fail, Duration::ZERO),
+        Disposition::Snooze(wait) => (EndKind::Snooze, wait),
+        Disposition::Stopped if retry.asked_to_stop => (EndKind::HandBack, Duration::ZERO),
+        Disposition::RetryAfter(wait) => retry_after(wait),
+        Disposition::Ask | Disposition::Retry | Disposition::Stopped => {
             retry_after(retry.backoff.wait(retry.attempt, retry.jitter_sample))
         }
     }

@@ -25,7 +25,7 @@ struct Inner {
     backoff: Backoff,
     control: Arc<Control>,
     began: OnceLock<Instant>,
-    /// Present from the claim until the attempt begins. Dropped before that, the job never started.
+    /// The claim, until the attempt begins. If the claim is dropped here, the job has never started.
     claim: Mutex<Option<Claim>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Claim {
 impl Claim {
     fn finish(&mut self, fill: impl FnOnce(&mut AttemptEnd) -> bool) {
         self.ended = true;
-        // First: the ledger wakes the committer, which looks for free slots.
+        // Free the slot first: the ledger wakes the committer, which looks for free slots.
         self.slot.take();
         self.ledger.end(self.token, |end| {
             end.asynchronous_commit = self.asynchronous_commit;
@@ -75,8 +75,8 @@ fn hand_back(end: &mut AttemptEnd) -> bool {
 }
 
 impl Envelope {
-    /// Enters a claimed job into the ledger: from here on its lease is renewed, whether it has started or
-    /// not. Returns `None` if its token is known already.
+    /// Enters a claimed job into the ledger, which renews the job's lease from now on. Returns `None` if the ledger
+    /// already has the token.
     pub(crate) fn claimed(
         job: Claimed,
         resolved: Resolved,
@@ -208,7 +208,7 @@ impl Envelope {
         self.0.is_known
     }
 
-    /// Begins the attempt: once for each claim. Returns `None` the second time.
+    /// Begins the attempt. Returns `None` if the attempt has begun before.
     pub(crate) fn begin(&self) -> Option<Attempt> {
         let claim = self.0.claim.lock().take()?;
         let _ = self.0.began.set(Instant::now());
@@ -223,9 +223,9 @@ impl Envelope {
     }
 }
 
-/// An attempt that is under way. It ends exactly once: by [`end`](Self::end), or by being dropped.
+/// A running attempt. It ends exactly once: by [`end`](Self::end), or by being dropped.
 ///
-/// It lives inside the task that performs the job, so that it ends only when the job has really
+/// The attempt lives inside the task that performs the job, so that the attempt ends only after the job has
 /// stopped.
 pub(crate) struct Attempt {
     envelope: Envelope,
@@ -241,8 +241,8 @@ impl Attempt {
         self.claim.finish(|end| {
             end.ran = ran;
             fill(end);
-            end.ends_owner = ends_owner && end.kind == EndKind::Succeed;
-            // Without the lease an error changes nothing; a success may still arrive before the takeover.
+            end.ends_owner = ends_owner && end.is_owned() && end.kind == EndKind::Succeed;
+            // Without the lease, an error must not be written; a success may still arrive before the takeover.
             !is_lost || end.kind == EndKind::Succeed
         });
     }

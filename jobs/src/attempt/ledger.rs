@@ -636,8 +636,7 @@ impl Ledger {
             })
     }
 
-    /// Returns the jobs, with their names, whose future has been inside one call of `poll` for longer than
-    /// `limit`.
+    /// Returns the jobs, with their labels, whose current poll has taken longer than `limit`.
     pub(crate) fn blocked(&self, limit: Duration) -> Vec<(i64, Duration, Arc<JobLabel>)> {
         let state = self.state.lock();
         let blocked = |entry: &Entry| match &entry.stage {
@@ -742,8 +741,8 @@ impl State {
         }
     }
 
-    /// Lets the ends of held rows wait for the next group again, where it is time to try them. Ends that were
-    /// isolated before go back to isolation: returns whether there are some.
+    /// Moves held ends whose retry is due at `now` back to the waiting ends. Ends that were isolated before go back
+    /// to isolation. Returns whether an end went to isolation.
     fn release_due(&mut self, now: Instant) -> bool {
         let mut isolated = false;
         while let Some((at, row)) = self.schedule.first().copied() {

@@ -3,13 +3,13 @@
 //! | file | what it holds |
 //! |---|---|
 //! | [`claimed`] | the job as it was read from its row |
-//! | [`control`] | how a running attempt is asked to stop, or stopped |
-//! | [`end`] | how an attempt ended, and what that means for its job |
+//! | [`control`] | asks a running attempt to stop, or aborts it |
+//! | [`end`] | the end of an attempt, and the resulting state of its job |
 //! | [`ledger`] | every attempt of this process and the stage it is in |
 //! | [`envelope`] | the claimed job on its way through apalis, and the guard that reports its end once |
 //! | [`owner`] | the thing of an extension that a job belongs to |
 //!
-//! Nothing here talks to the database. The engine claims and commits, the backend performs; both know
+//! This module does not use the database. The engine claims jobs and commits ends, the backend performs jobs; both know
 //! attempts only through this module.
 
 mod claimed;

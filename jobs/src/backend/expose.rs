@@ -1,7 +1,7 @@
-//! What apalis-board asks of a backend: lists, counts, one job by its id.
+//! The traits that apalis-board needs: lists of jobs, counts, and one job by its id.
 //!
-//! A backend of ours has no errors, because one would end its worker: a question that the database
-//! does not answer gets an empty answer, and a line in the log.
+//! The backend returns no errors, because an error would end its worker. A query that fails is logged and returns an
+//! empty result.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use crate::attempt::{Claimed, Envelope};
 use crate::engine::covers;
 use crate::{Client, JobInfo, JobStatus, WorkerInfo};
 
-/// The board sees the envelope as it is.
+/// The codec for apalis-board, which passes envelopes on unchanged.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EnvelopeCodec;
 
@@ -54,7 +54,7 @@ impl JobsBackend {
         Client::new(self.engine.config.pool.clone())
     }
 
-    /// The first of the worker's queues that is one queue: what the board calls this backend's.
+    /// Returns the queue that the board shows for this backend: the worker's first pattern without `*`.
     fn queue(&self) -> Option<String> {
         let exact = |pattern: &&str| !pattern.ends_with('*');
         self.engine
@@ -69,7 +69,7 @@ impl JobsBackend {
         let size = filter.page_size.unwrap_or(10).clamp(1, 1_000);
         let skip = i64::from(filter.page.saturating_sub(1)) * i64::from(size);
         let statuses: Option<Vec<String>> = filter.status.as_ref().map(|status| {
-            ours(status)
+            job_statuses(status)
                 .iter()
                 .map(|status| status.as_str().to_owned())
                 .collect()
@@ -89,7 +89,7 @@ impl JobsBackend {
         let mut tasks = Vec::with_capacity(ids.len());
         for id in ids {
             if let Some(Some(job)) = answered(self.client().job(id.into()).info().await) {
-                tasks.push(shown(job));
+                tasks.push(task_of(job));
             }
         }
         tasks
@@ -119,7 +119,7 @@ impl JobsBackend {
             .collect()
     }
 
-    /// Those that have not stopped.
+    /// Returns the workers that have not stopped.
     async fn workers(&self) -> Vec<WorkerInfo> {
         let mut workers = answered(self.client().workers().await).unwrap_or_default();
         workers.retain(|worker| worker.stopped_at.is_none());
@@ -127,9 +127,9 @@ impl JobsBackend {
     }
 }
 
-/// The answer, or a line in the log.
-fn answered<T, E: std::fmt::Display>(answer: Result<T, E>) -> Option<T> {
-    answer
+/// Returns the result of a query; logs an error and returns `None`.
+fn answered<T, E: std::fmt::Display>(result: Result<T, E>) -> Option<T> {
+    result
         .inspect_err(|error| tracing::warn!(%error, "board query failed"))
         .ok()
 }
@@ -141,7 +141,7 @@ fn serves(worker: &WorkerInfo, queue: &str) -> bool {
         .any(|served| covers(&served.queue, queue))
 }
 
-fn listed(worker: WorkerInfo) -> RunningWorker {
+fn running_worker(worker: WorkerInfo) -> RunningWorker {
     let seconds = |at: chrono::DateTime<chrono::Utc>| u64::try_from(at.timestamp()).unwrap_or(0);
     RunningWorker {
         id: worker.name,
@@ -153,7 +153,7 @@ fn listed(worker: WorkerInfo) -> RunningWorker {
     }
 }
 
-fn ours(status: &Status) -> &'static [JobStatus] {
+fn job_statuses(status: &Status) -> &'static [JobStatus] {
     match status {
         Status::Pending => &[JobStatus::Ready, JobStatus::Scheduled],
         Status::Running => &[JobStatus::Running],
@@ -164,7 +164,7 @@ fn ours(status: &Status) -> &'static [JobStatus] {
     }
 }
 
-fn shown(job: JobInfo) -> Task<Envelope> {
+fn task_of(job: JobInfo) -> Task<Envelope> {
     let status = match job.status {
         JobStatus::Scheduled | JobStatus::Ready => Status::Pending,
         JobStatus::Running => Status::Running,
@@ -229,7 +229,7 @@ impl FetchById for JobsBackend {
             return Ok(None);
         };
         let job = self.client().job(id.cast_signed().into()).info().await;
-        Ok(answered(job).flatten().map(shown))
+        Ok(answered(job).flatten().map(task_of))
     }
 }
 
@@ -262,11 +262,16 @@ impl ListWorkers for JobsBackend {
         if let Some(queue) = self.queue() {
             workers.retain(|worker| serves(worker, &queue));
         }
-        Ok(workers.into_iter().map(listed).collect())
+        Ok(workers.into_iter().map(running_worker).collect())
     }
 
     async fn list_all_workers(&self) -> Result<Vec<RunningWorker>, Infallible> {
-        Ok(self.workers().await.into_iter().map(listed).collect())
+        Ok(self
+            .workers()
+            .await
+            .into_iter()
+            .map(running_worker)
+            .collect())
     }
 }
 
@@ -280,8 +285,7 @@ impl Metrics for JobsBackend {
     }
 }
 
-/// The board can look, and not enqueue: it knows no job type, and what it could send would be
-/// refused by the first worker that decodes it.
+/// Refuses jobs from the board: the board knows no job type, so that no worker could decode its jobs.
 impl TaskSink<Envelope, WithoutCodec> for JobsBackend {
     fn start_send(
         self: Pin<&mut Self>,
@@ -348,6 +352,6 @@ impl TaskSink<Envelope, WithoutCodec> for JobsBackend {
 
 fn refused() -> Result<(), TaskSinkError<Infallible>> {
     Err(TaskSinkError::CodecError(
-        "jobs are enqueued with `jobs::Client`, which knows their types".into(),
+        "the board cannot enqueue jobs: use `jobs::Client`".into(),
     ))
 }

@@ -123,7 +123,7 @@ where
         let span = span(&self.hooks, &envelope);
         let control = Arc::clone(envelope.control());
         let job = Polled {
-            job: Box::pin(run(job, attempt, envelope)),
+            job: Box::pin(run(job, attempt, envelope, Arc::clone(&self.hooks))),
             control: Arc::clone(&control),
         };
         let handle = tokio::spawn(job.instrument(span));
@@ -159,11 +159,17 @@ fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
 
 /// Performs the job and ends its attempt. If this future is dropped, the job is dropped first, and then the attempt,
 /// which reports its end.
-async fn run<F, E>(job: F, attempt: Attempt, envelope: Envelope) -> Result<(), BoxDynError>
+async fn run<F, E>(
+    job: F,
+    attempt: Attempt,
+    envelope: Envelope,
+    hooks: Arc<Hooks>,
+) -> Result<(), BoxDynError>
 where
     F: Future<Output = Result<Output, E>>,
     E: Into<BoxDynError>,
 {
+    hooks.before_attempt(&envelope).await;
     let guarded = AssertUnwindSafe(job).catch_unwind();
     let outcome = match envelope.timeout() {
         None => Ok(guarded.await),

@@ -231,9 +231,13 @@ impl Committer {
             return;
         };
         match outcome {
-            Ok(done) => {
+            Ok(mut done) => {
                 task.connection.succeeded();
-                if !reserved.is_empty() {
+                if let Some(error) = done.load_error.take() {
+                    // The ends are committed, and so are the claims, which the next transaction gives back.
+                    task.owes_give_back = true;
+                    self.halve_claims(task, &error);
+                } else if !reserved.is_empty() {
                     task.claim_limit = (task.claim_limit * 2).min(MAX_CLAIM);
                 }
                 self.finish(ends, done, reserved, sent, &mut task.connection)
@@ -341,13 +345,9 @@ impl Committer {
             // A transaction with only a claim failed: the input of a queued job is the cause. Smaller claims
             // isolate that job.
             ErrorClass::Data | ErrorClass::TooLong if ends.is_empty() => {
-                if task.claim_limit == 1 {
-                    tracing::error!(%error, "claim failed; retrying at the next poll");
+                if self.halve_claims(task, &error) {
                     reserved.clear();
-                } else {
-                    tracing::warn!(%error, limit = task.claim_limit, "claim failed; retrying with a smaller claim");
                 }
-                task.claim_limit = (task.claim_limit / 2).max(1);
                 self.slots.release(&mut reserved);
             }
             // The claim may be the cause: write the ends without a claim first.
@@ -371,6 +371,18 @@ impl Committer {
                 }
             }
         }
+    }
+
+    /// Makes the next claim smaller, because a claim has failed. Returns whether it was a claim of one job.
+    fn halve_claims(&self, task: &mut Task, error: &sqlx::Error) -> bool {
+        let is_single = task.claim_limit == 1;
+        if is_single {
+            tracing::error!(%error, "claim failed; retrying at the next poll");
+        } else {
+            tracing::warn!(%error, limit = task.claim_limit, "claim failed; retrying with a smaller claim");
+        }
+        task.claim_limit = (task.claim_limit / 2).max(1);
+        is_single
     }
 
     /// Keeps the ends of a transaction that failed because of the server, and backs off.

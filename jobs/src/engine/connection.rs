@@ -1,4 +1,4 @@
-//! The engine's own connections: a few, with limits, which no job can use up.
+//! The engine's own connections, with limits. No job can use them up.
 
 use std::time::Duration;
 
@@ -8,31 +8,29 @@ use sqlx::{Connection as _, PgConnection, PgPool};
 use super::lifecycle::{Lifecycle, Phase};
 use crate::sqlstate::{ErrorClass, error_text};
 
-/// Limits and planner settings of every engine connection. The engine looks rows up by key: a plan that was
-/// made while a table was empty must not scan all of it later, and a plan for each call would cost more
-/// than the call. Statements of the engine skip locked rows; `lock_timeout` bounds what cannot skip.
+/// The limits and planner settings of every engine connection. The engine reads rows by key: a plan that was made while
+/// a table was empty must not scan the full table later, and planning each call would cost more than the call. Statements of the engine skip locked rows; `lock_timeout` bounds what cannot skip.
 const SESSION_SETTINGS: &str = "set statement_timeout to '30s'; set lock_timeout to '1s'; \
                                 set idle_in_transaction_session_timeout to '15s'; \
                                 set default_transaction_isolation to 'read committed'; \
                                 set default_transaction_read_only to off; set jit to off; \
                                 set enable_seqscan to off; set plan_cache_mode to force_generic_plan";
 
-/// The time limit of one call: a little longer than the server's, so that the server reports it if it can.
+/// The time limit of one call: a little longer than `statement_timeout`, so that the server reports a timeout if it can.
 const CALL_TIMEOUT: Duration = Duration::from_secs(35);
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const FIRST_RECONNECT_DELAY: Duration = Duration::from_millis(50);
-/// Short enough that a lease of a few seconds is not lost to our own backoff.
+/// The maximum delay before a reconnect: short enough that a lease of a few seconds can be renewed in time.
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// One task's connection: kept while it works, and replaced when it fails.
+/// The connection of one task, which is replaced after a failure.
 #[derive(Debug)]
 pub(crate) struct EngineConnection {
-    /// What the connection is for, as log lines say.
+    /// The purpose of the connection, for log lines.
     purpose: &'static str,
     pool: PgPool,
-    /// The open connection, and the name of its session, by which another one can see whether its backend
-    /// still works.
+    /// The open connection, and the name of its session, by which another connection can find its backend.
     current: Option<(PgConnection, String)>,
     delay: Duration,
     is_unreachable: bool,
@@ -50,7 +48,7 @@ impl EngineConnection {
         }
     }
 
-    /// Returns the connection, and opens it first if it must.
+    /// Returns the connection, and opens one if there is none.
     pub(crate) async fn get(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
         if self.current.is_none() {
             let opened = open(&self.pool, self.purpose);
@@ -81,8 +79,8 @@ impl EngineConnection {
         }
     }
 
-    /// Notes that a call failed, and drops the connection: it may be in the middle of anything. A connection
-    /// that could not be opened is an outage, whatever the reason.
+    /// Notes that a call failed, and drops the connection, whose state is unknown. A connection that could not be
+    /// opened is an outage, whatever the reason.
     pub(crate) fn failed(&mut self, error: &sqlx::Error) {
         let was_open = self.current.take().is_some();
         let is_unreachable = ErrorClass::is_unreachable(error);
@@ -110,7 +108,7 @@ impl EngineConnection {
         }
     }
 
-    /// Waits before the next try, longer each time; not long once the worker has reached `phase`.
+    /// Waits before the next attempt, longer each time. The wait is short once the worker has reached `phase`.
     pub(crate) async fn back_off(&mut self, lifecycle: &Lifecycle, phase: Phase) {
         tokio::time::sleep(FIRST_RECONNECT_DELAY.min(self.delay)).await;
         let rest = self.delay - FIRST_RECONNECT_DELAY;
@@ -118,12 +116,12 @@ impl EngineConnection {
         self.delay = (self.delay * 2).min(MAX_RECONNECT_DELAY);
     }
 
-    /// Drops the connection without a word to the server.
+    /// Drops the connection without closing its session.
     pub(crate) fn discard(&mut self) {
         self.current = None;
     }
 
-    /// Closes the connection in good order.
+    /// Closes the connection and its session.
     pub(crate) async fn close(&mut self) {
         if let Some((connection, _)) = self.current.take() {
             let _ = tokio::time::timeout(Duration::from_secs(1), connection.close()).await;
@@ -131,13 +129,13 @@ impl EngineConnection {
     }
 }
 
-/// Returns how to connect, as the application's pool has it now: credentials may have been rotated since
-/// the last connection.
+/// Returns the current connect options of the application's pool: credentials may have been rotated since the last
+/// connection.
 pub(crate) fn connect_options(pool: &PgPool, session: &str) -> PgConnectOptions {
     PgConnectOptions::clone(&pool.connect_options()).application_name(session)
 }
 
-/// Returns a session name that no other connection has: `pipeline commit 1f6c02d9a4e83b57`.
+/// Returns a unique session name: `pipeline commit 1f6c02d9a4e83b57`.
 pub(crate) fn session_name(purpose: &str) -> String {
     format!("pipeline {purpose} {:016x}", fastrand::u64(..))
 }
@@ -151,7 +149,7 @@ async fn open(pool: &PgPool, purpose: &'static str) -> Result<(PgConnection, Str
     Ok((connection, session))
 }
 
-/// Bounds a call in time, also where the network swallows the answer.
+/// Limits the time of a call, also if the network loses the answer.
 pub(crate) async fn limited<T>(
     call: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {

@@ -192,11 +192,22 @@ pub async fn end_jobs(
     let row = sqlx::query_file!("src/sql/end_jobs.sql", &rows as _, keep, unknown_ms)
         .fetch_one(connection)
         .await?;
-    let failed = row.failed.unwrap_or_default().into_iter();
-    Ok(Ended {
-        stale: positions(row.stale),
-        held: positions(row.held),
-        failed: failed.map(FailedRow::into_parts).collect(),
-        ..Ended::default()
-    })
+    Ok(Ended::of_jobs(row.stale, row.held, row.failed))
+}
+
+impl Ended {
+    /// Reads the answer of `end_jobs_v1`.
+    pub(super) fn of_jobs(
+        stale: Option<Vec<i32>>,
+        held: Option<Vec<i32>>,
+        failed: Option<Vec<FailedRow>>,
+    ) -> Self {
+        let failed = failed.unwrap_or_default().into_iter();
+        Self {
+            stale: positions(stale),
+            held: positions(held),
+            failed: failed.map(FailedRow::into_parts).collect(),
+            ..Self::default()
+        }
+    }
 }

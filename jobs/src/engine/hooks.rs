@@ -263,24 +263,38 @@ impl Hooks {
     }
 
     /// Returns whether a test observes the engine.
+    #[cfg(feature = "testing")]
     pub(crate) fn has_probe(&self) -> bool {
-        #[cfg(feature = "testing")]
-        return self.probe.is_some();
-        #[cfg(not(feature = "testing"))]
-        false
+        self.probe.is_some()
     }
 
     /// Reports a moment to the test that observes the engine, and waits for the test.
-    #[cfg_attr(
-        not(feature = "testing"),
-        expect(clippy::unused_async, reason = "waits for tests only")
-    )]
-    pub(crate) async fn probe(&self, _moment: Moment, _count: usize) {
-        #[cfg(feature = "testing")]
+    #[cfg(feature = "testing")]
+    pub(crate) async fn probe(&self, moment: Moment, count: usize) {
         if let Some(probe) = &self.probe {
-            probe.at(_moment, _count).await;
+            probe.at(moment, count).await;
         }
     }
+
+    /// Shows an attempt to the test that observes the engine, and waits for the test.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn before_attempt(&self, attempt: &crate::Envelope) {
+        if let Some(probe) = &self.probe {
+            probe.before_attempt(attempt).await;
+        }
+    }
+}
+
+/// Without the feature `testing`, nothing observes the engine.
+#[cfg(not(feature = "testing"))]
+impl Hooks {
+    pub(crate) fn has_probe(&self) -> bool {
+        false
+    }
+
+    pub(crate) async fn probe(&self, _: Moment, _: usize) {}
+
+    pub(crate) async fn before_attempt(&self, _: &crate::Envelope) {}
 }
 
 /// Triggers maintenance tasks before their interval is over, by notification channel.

@@ -1,4 +1,4 @@
-//! Claimed jobs between the engine and apalis.
+//! The inbox: claimed jobs on their way from the engine to apalis.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::attempt::Envelope;
 
-/// Claimed jobs that apalis has not taken yet. The engine owns them, so that it can take them back.
+/// The claimed jobs that apalis has not taken. The engine can take these jobs back.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     waiting: Mutex<VecDeque<Envelope>>,
@@ -29,14 +29,14 @@ impl Inbox {
             return Poll::Ready(envelope);
         }
         self.waker.register(cx.waker());
-        // A job may have come before the waker was registered.
+        // A job may have arrived before the waker was registered.
         match self.waiting.lock().pop_front() {
             Some(envelope) => Poll::Ready(envelope),
             None => Poll::Pending,
         }
     }
 
-    /// Takes back every job that apalis has not taken. Dropped, each is handed back to its queue.
+    /// Takes back every job that apalis has not taken. A dropped envelope hands its job back to the queue.
     pub(crate) fn drain(&self) -> Vec<Envelope> {
         self.waiting.lock().drain(..).collect()
     }

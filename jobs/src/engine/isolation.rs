@@ -1,4 +1,4 @@
-//! Isolated groups: ends of a failed group are written in smaller groups, on a separate connection.
+//! The isolation task: writes the ends of a failed group in smaller groups, on a separate connection.
 //!
 //! A group that failed because of its data, or took too long, is halved until the failing end is alone.
 //! Meanwhile the committer writes all other ends. If the database refuses a single end, that end is replaced
@@ -19,7 +19,7 @@ use crate::sqlstate::ErrorClass;
 
 /// The maximum time limit for the transaction of a single end.
 const MAX_TIMEOUT: Duration = Duration::from_secs(600);
-/// An end that failed this often, alone and while the database answered, is refused.
+/// The number of failures of a single end, while the database answered, after which the end is refused.
 const MAX_LONE_FAILURES: u8 = 20;
 /// The class of the error that replaces an end which the database refused.
 const END_REFUSED: &str = "EndRefused";

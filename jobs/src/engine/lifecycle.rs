@@ -1,4 +1,4 @@
-//! The phases of a worker's life, which its tasks await.
+//! The phases of a worker, which its tasks await.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -9,33 +9,33 @@ use tokio::sync::watch;
 
 use crate::Error;
 
-/// How long a worker that stops tries to write its last ends, counted from the end of the grace period.
+/// The time in which a stopping worker writes its last ends, counted from the end of the grace period.
 const SHUTDOWN_FLUSH_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Where a worker is in its life. A worker passes through the phases in this order, and skips none backwards.
+/// The phase of a worker. Phases follow in this order; a worker never returns to an earlier phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// Built; its tasks have not been started.
+    /// The worker is built; its tasks have not been started.
     Starting,
-    /// Claims and performs jobs.
+    /// The worker claims and performs jobs.
     Running,
-    /// Claims nothing more; running jobs have their grace period.
+    /// The worker claims no jobs; running jobs have their grace period.
     Draining,
-    /// Nothing runs any more; the last ends are being written.
+    /// No job runs; the last ends are being written.
     Flushing,
-    /// All tasks have ended but the one that closes the worker's row.
+    /// All tasks have ended, except the task that marks the worker's row as stopped.
     Closing,
-    /// Everything has ended.
+    /// All tasks have ended.
     Stopped,
 }
 
-/// The current phase of a worker, and why it ended if it ended by itself.
+/// The current phase of a worker, and the error of a worker that failed.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     phase: watch::Sender<Phase>,
     started: OnceLock<()>,
     flushing_since: OnceLock<Instant>,
-    /// apalis's view of the worker, which can be paused there.
+    /// apalis's context of the worker, in which the worker can be paused.
     context: OnceLock<WorkerContext>,
     failure: Mutex<Option<Error>>,
     failed: watch::Sender<bool>,
@@ -53,7 +53,7 @@ impl Lifecycle {
         }
     }
 
-    /// Starts the worker, unless it was started before. Returns whether this call did it.
+    /// Starts the worker. Returns `false` if the worker was started before.
     pub(crate) fn start(&self, context: &WorkerContext) -> bool {
         let _ = self.context.set(context.clone());
         self.started.set(()).is_ok() && {
@@ -62,12 +62,12 @@ impl Lifecycle {
         }
     }
 
-    /// Returns whether the worker was ever started; one that was stopped before never is.
+    /// Returns whether the worker was ever started. A worker that was stopped first is never started.
     pub(crate) fn was_started(&self) -> bool {
         self.started.get().is_some()
     }
 
-    /// Enters a later phase. Returns whether the worker was in an earlier one.
+    /// Enters a later phase. Returns `false` if the worker has already reached the phase.
     pub(crate) fn advance(&self, phase: Phase) -> bool {
         if phase == Phase::Flushing {
             let _ = self.flushing_since.set(Instant::now());
@@ -103,13 +103,13 @@ impl Lifecycle {
         }
     }
 
-    /// Returns whether nothing is to be claimed, for now or for good.
+    /// Returns whether the worker must not claim jobs, because it stops or is paused.
     pub(crate) fn is_closed_to_work(&self) -> bool {
         self.has_reached(Phase::Draining)
             || self.context.get().is_some_and(WorkerContext::is_paused)
     }
 
-    /// Returns whether it is time to leave unwritten ends to the workers that take over.
+    /// Returns whether the flush has timed out, so that other workers have to take over the jobs of unwritten ends.
     pub(crate) fn gives_up(&self) -> bool {
         self.flushing_since
             .get()
@@ -124,7 +124,7 @@ impl Lifecycle {
         tokio::time::sleep(SHUTDOWN_FLUSH_TIMEOUT.saturating_sub(passed)).await;
     }
 
-    /// Records why the worker cannot go on; the first reason counts. Returns whether this was the first.
+    /// Records the error that stops the worker. Returns `false` if another error was recorded before, which is kept.
     pub(crate) fn fail(&self, error: Error) -> bool {
         let mut failure = self.failure.lock();
         let is_first = failure.is_none();
@@ -140,7 +140,7 @@ impl Lifecycle {
         self.failure.lock().take()
     }
 
-    /// Completes when the worker cannot go on.
+    /// Completes when an error has stopped the worker.
     pub(crate) fn failed(&self) -> impl Future<Output = ()> + use<> {
         let mut failed = self.failed.subscribe();
         async move {
@@ -164,12 +164,20 @@ mod tests {
         assert!(life.is_closed_to_work());
     }
 
+    fn failure(task: &'static str) -> Error {
+        let worker = "w".to_owned();
+        Error::EngineTaskFailed { worker, task }
+    }
+
     #[test]
     fn the_first_failure_counts() {
         let life = Lifecycle::new();
-        assert!(life.fail(Error::Worker("first")));
-        assert!(!life.fail(Error::Worker("second")));
-        let failure = life.take_failure().map(|error| error.to_string());
-        assert_eq!(failure.as_deref(), Some("first"));
+        assert!(life.fail(failure("first")));
+        assert!(!life.fail(failure("second")));
+        let kept = life.take_failure();
+        assert!(matches!(
+            kept,
+            Some(Error::EngineTaskFailed { task: "first", .. })
+        ));
     }
 }

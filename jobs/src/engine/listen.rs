@@ -1,4 +1,4 @@
-//! Listens for notifications of new work. The tick finds the work whose notification was missed.
+//! Listens for notifications of new work. Ticks find work whose notification was lost.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct Listener {
 impl Listener {
     /// Listens until the worker is stopped.
     pub(crate) async fn run(self) {
-        // Used only for the backoff and the log lines: PgListener opens its own connection.
+        // This connection is never opened: only its backoff and its log lines are used, because PgListener opens its own.
         let mut backoff = EngineConnection::new("notifications", &self.pool);
         while !self.lifecycle.has_reached(Phase::Draining) {
             let outcome = tokio::select! {
@@ -55,7 +55,7 @@ impl Listener {
         }
         backoff.succeeded();
         // Notifications that were sent before LISTEN are lost: sweep for their jobs.
-        self.look_everywhere();
+        self.wake_and_sweep();
         self.calls.call_all();
         while let Some(notification) = listener.try_recv().await? {
             if self.calls.call(notification.channel()) {
@@ -63,13 +63,13 @@ impl Listener {
             }
             match parse(notification.payload()) {
                 Some((queue, since)) => self.slots.wake(queue, since),
-                None => self.look_everywhere(),
+                None => self.wake_and_sweep(),
             }
         }
         Ok(())
     }
 
-    fn look_everywhere(&self) {
+    fn wake_and_sweep(&self) {
         self.slots.wake_all();
         self.schedule.sweep_now();
     }

@@ -1,4 +1,4 @@
-//! Runs maintenance tasks. Each has its own tokio task and its own connection.
+//! Runs maintenance tasks: each in its own tokio task, on its own connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -54,7 +54,7 @@ impl Maintenance {
                 Err(error) => {
                     tracing::debug!(
                         ?task,
-                        "maintenance task failed; it runs again at its next time"
+                        "maintenance task failed; it runs again after its interval"
                     );
                     connection.failed(&error);
                 }

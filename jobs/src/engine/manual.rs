@@ -69,7 +69,7 @@ impl ManualEngine {
         let mut connection = EngineConnection::new("manual", &engine.config.pool);
         connection.get().await?;
         if !engine.ticker().register(&mut connection).await {
-            return Err(Error::Worker("the worker was stopped before it ran"));
+            return Err(protocol("the worker was stopped before it ran"));
         }
         Ok(Self {
             engine: Arc::new(engine),
@@ -167,7 +167,7 @@ impl ManualEngine {
         let done = match outcome {
             Ok(done) => done,
             Err(Failure::Error(error)) => return Err(error.into()),
-            Err(Failure::Unknown(_)) => return Err(Error::Worker("the commit's answer was lost")),
+            Err(Failure::Unknown(_)) => return Err(protocol("the answer to the commit was lost")),
             // As the committer does: the ends of these rows are deferred, the others are sent again.
             Err(Failure::Held { hook, rows }) => {
                 let is_held = |end: &AttemptEnd| {
@@ -214,4 +214,8 @@ impl ManualEngine {
         }
         reserved
     }
+}
+
+fn protocol(text: &str) -> Error {
+    Error::Database(sqlx::Error::Protocol(text.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Outgoing notifications: gathered here, and sent outside of the transactions that they are about.
+//! The outbox: notifications that are sent after the transactions that cause them.
 
 use std::collections::HashSet;
 
@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 /// A notification to other processes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Notification {
-    /// The channel.
+    /// The name of the channel.
     pub channel: &'static str,
-    /// The payload.
+    /// The payload of the notification.
     pub payload: String,
 }
 
@@ -33,13 +33,13 @@ impl Outbox {
         }
     }
 
-    /// Completes when something may wait to be sent.
+    /// Completes when notifications may wait to be sent.
     pub(crate) async fn filled(&self) {
         self.filled.notified().await;
     }
 
-    /// Sends everything that waits, in one statement of its own: a NOTIFY inside a transaction serialises
-    /// the commit of that transaction with all others of the server. What cannot be sent is found by polls.
+    /// Sends all waiting notifications in a separate statement: a NOTIFY inside a transaction serialises the commit of
+    /// that transaction with all other commits of the server. If the statement fails, polls find the work.
     pub(crate) async fn send(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let (channels, payloads): (Vec<String>, Vec<String>) = self
             .waiting

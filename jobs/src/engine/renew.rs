@@ -18,9 +18,9 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_secs(3);
 const HELD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const HELD_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// The maximum number of leases in one statement.
-const PAGE: usize = 5_000;
+const MAX_LEASES: usize = 5_000;
 
-/// Opens the connection before the first claim: the shortest lease leaves little time to connect.
+/// Opens the connection for renewals before the first claim: the shortest lease leaves little time to connect.
 pub(crate) async fn connect(connection: &mut EngineConnection) {
     if let Err(error) = connection.get().await {
         connection.failed(&error);
@@ -62,11 +62,11 @@ impl Leases {
     }
 }
 
-/// Renews the leases that are due, again and again.
+/// Renews the leases that are due, in a loop.
 async fn renew_all(ledger: &Ledger, connection: &mut EngineConnection) {
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
-        for due in ledger.leases_due().chunks(PAGE) {
+        for due in ledger.leases_due().chunks(MAX_LEASES) {
             let sent = Instant::now();
             let renewal = renew(connection, due);
             let renewal = tokio::time::timeout(RENEWAL_TIMEOUT, renewal).await;
@@ -94,7 +94,7 @@ async fn stop_lapsed(ledger: &Ledger) {
     }
 }
 
-/// The tokens whose leases were not renewed.
+/// The result of a renewal: the tokens whose leases were not renewed.
 struct Answer {
     /// Tokens that no row has any more.
     lost: Vec<i64>,

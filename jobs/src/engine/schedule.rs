@@ -1,4 +1,4 @@
-//! When the next tick is due.
+//! The time of the next tick.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// When the next job that this process knows of becomes due, and calls for a tick ahead of time.
+/// The time at which the next known job becomes due, and requests for a tick before the poll interval is over.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     next_due: Mutex<Option<Instant>>,
-    /// The next job is due earlier than the tick thinks.
+    /// Wakes the ticker when the next job is due earlier than known before.
     changed: Notify,
     now: Notify,
     sweep: AtomicBool,
 }
 
 impl Schedule {
-    /// Notes that a job becomes due after this time.
+    /// Notes that a job becomes due after this duration.
     pub(crate) fn due_in(&self, wait: Option<Duration>) {
         let Some(at) = wait.and_then(|wait| Instant::now().checked_add(wait)) else {
             return;
@@ -35,7 +35,7 @@ impl Schedule {
         self.now.notify_one();
     }
 
-    /// Asks for a tick now that also looks where nothing was seen before.
+    /// Asks for a tick now that also sweeps the index ranges which claims skip.
     pub(crate) fn sweep_now(&self) {
         self.sweep.store(true, Ordering::Release);
         self.tick_now();
@@ -57,7 +57,7 @@ impl Schedule {
                 () = self.changed.notified() => {}
             }
         }
-        // A job that is due later is found by the tick that follows.
+        // The tick that follows finds the next due job.
         self.next_due.lock().take();
     }
 }

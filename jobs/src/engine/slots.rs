@@ -30,9 +30,7 @@ impl Slots {
     /// Creates the slots of a worker. Fails if there is no pattern, or if a pattern is given twice.
     pub(crate) fn new(patterns: Vec<(String, u32)>, work: Arc<Notify>) -> Result<Self> {
         if patterns.is_empty() {
-            return Err(Error::Worker(
-                "the worker serves no queue: give it some with `.queue(\"default\", 16)`",
-            ));
+            return Err(Error::NoQueue);
         }
         let mut queues: Vec<QueueSlots> = Vec::with_capacity(patterns.len());
         for (pattern, slots) in patterns {

@@ -9,13 +9,14 @@ use tokio::task::{Id, JoinSet};
 
 use super::connection::EngineConnection;
 use super::lifecycle::{Lifecycle, Phase};
+use super::probe::Moment;
 use super::{Engine, committer, isolation, renew, watchdog};
 use crate::Error;
 use crate::attempt::Ledger;
 
-/// How long shutdown waits until aborted jobs are dropped. After that it hands them back without waiting.
+/// The time that aborted jobs have to be dropped. After that, shutdown hands them back without waiting.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the engine's tasks may take to end once the worker has given up its unwritten ends.
+/// The time that the engine's tasks have to end after the flush has timed out.
 const LAST_TASKS_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which the supervisor asks apalis whether the worker is stopping: apalis notifies a backend
 /// only after the last job has ended.
@@ -37,7 +38,7 @@ pub(super) async fn run(engine: Arc<Engine>, context: WorkerContext) {
         spawn_all(&engine, &mut tasks, leases);
         tasks.spawn("tick", ticker.run(connection));
         started(&engine, tasks.len());
-        see_to_the_end(&engine, &mut tasks).await;
+        run_until_stopped(&engine, &mut tasks).await;
     }
     // `run_until` returns in the last phase: log first.
     tracing::info!(worker = engine.config.name, "worker stopped");
@@ -84,7 +85,7 @@ fn started(engine: &Engine, connections: usize) {
 }
 
 /// Runs until the worker is stopped or one of its tasks fails; then drains, flushes and ends the tasks.
-async fn see_to_the_end(engine: &Engine, tasks: &mut Tasks) {
+async fn run_until_stopped(engine: &Engine, tasks: &mut Tasks) {
     let (lifecycle, ledger) = (&engine.lifecycle, &engine.ledger);
     let drained = async {
         lifecycle.reached(Phase::Draining).await;
@@ -111,11 +112,11 @@ async fn see_to_the_end(engine: &Engine, tasks: &mut Tasks) {
             task,
         });
     }
-    fall(ledger, lifecycle, tasks).await;
+    stop_at_once(ledger, lifecycle, tasks).await;
 }
 
 /// Stops the worker without writing any more ends: other workers take over its jobs when the leases expire.
-async fn fall(ledger: &Ledger, lifecycle: &Lifecycle, tasks: &mut Tasks) {
+async fn stop_at_once(ledger: &Ledger, lifecycle: &Lifecycle, tasks: &mut Tasks) {
     lifecycle.advance(Phase::Draining);
     ledger.kill_all();
     ledger.abandon_all();
@@ -130,6 +131,7 @@ async fn drain(engine: &Engine) {
     let quiet = async {
         drop(engine.inbox.drain());
         ledger.ask_all_to_stop();
+        engine.hooks.probe(Moment::Draining, 0).await;
         while !ledger.is_quiet() {
             ledger.may_be_quiet().await;
             drop(engine.inbox.drain());
@@ -142,6 +144,7 @@ async fn drain(engine: &Engine) {
         return;
     }
     ledger.kill_all();
+    engine.hooks.probe(Moment::GraceOver, 0).await;
     let dropped = async {
         while !ledger.is_quiet() {
             ledger.may_be_quiet().await;

@@ -1,4 +1,4 @@
-//! Decides when the job of an expired lease may be taken over. The database's clock alone is not enough.
+//! Decides when the job of an expired lease may be taken over.
 //!
 //! A lease expires by the database's clock. If that clock jumps forward, every lease seems to have expired,
 //! although every worker is alive. If the database was unreachable or did not answer, workers could not renew their
@@ -16,33 +16,33 @@ use chrono::{DateTime, TimeDelta, Utc};
 /// The maximum difference between the elapsed time of the database's clock and of the local clock; a larger
 /// difference is a jump.
 const MAX_CLOCK_DRIFT: TimeDelta = TimeDelta::seconds(1);
-/// How long the holders of leases have to reconnect and renew after an outage.
+/// The time that the holders of leases have to reconnect and renew after an outage.
 const RECONNECT_TIME: Duration = Duration::from_secs(3);
 /// The minimum time without an answer from the database that counts as an outage.
 const MIN_OUTAGE: Duration = Duration::from_secs(2);
 
-/// How long ticks must have found a lease expired, and the row of its job free, until the job is taken over. A worker
-/// that is alive renews every tenth of a second.
+/// The time for which ticks must have found a lease expired, and the row of its job free, until the job is taken over. A
+/// live worker checks its leases every tenth of a second.
 pub(super) const MIN_EXPIRED: Duration = Duration::from_millis(500);
 
 /// The ticker's observations of the database's clock, of outages, and of expired leases.
 #[derive(Debug)]
 pub(super) struct Takeovers {
     min_expired: Duration,
-    /// By token, when a tick first found the lease expired and the row free, as have all ticks since.
+    /// By token, the time of the first of the consecutive ticks that found the lease expired and the row free.
     expired: HashMap<i64, Instant>,
-    /// The last time that the database told, and when it was asked and answered.
+    /// The last reading of the database's clock, with the local times of the request and the answer.
     last: Option<(DateTime<Utc>, Instant, Instant)>,
-    /// The time after the last jump, and its width.
+    /// The database's time directly after the last jump, and the width of the jump.
     jump: Option<(DateTime<Utc>, TimeDelta)>,
-    /// When the current outage began: the first request without an answer.
+    /// The time of the first request without an answer in the current outage.
     away_since: Option<Instant>,
     /// The moment before which no lease is taken over.
     held_until: Option<Instant>,
 }
 
 impl Takeovers {
-    /// Creates observations for which a lease must have been expired for this long.
+    /// Creates observations that treat a lease as expired after this time.
     pub(super) fn new(min_expired: Duration) -> Self {
         Self {
             min_expired,

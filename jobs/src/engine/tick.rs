@@ -54,9 +54,9 @@ impl Ticker {
                     let _ = self.config.id.set(worker);
                     return true;
                 }
-                Ok(Err(lack)) => {
+                Ok(Err(missing)) => {
                     connection.discard();
-                    lack
+                    missing
                 }
                 Err(error) => {
                     connection.failed(&error);
@@ -83,8 +83,8 @@ impl Ticker {
         connection: &mut EngineConnection,
     ) -> Result<Result<i64, Error>, sqlx::Error> {
         let connection = connection.get().await?;
-        if let Some(lack) = crate::migrate::lacking(connection).await? {
-            return Ok(Err(lack));
+        if let Some(missing) = crate::migrate::missing_migration(connection).await? {
+            return Ok(Err(missing));
         }
         let worker = fastrand::i64(1..MAX_WORKER_ID);
         self.write_row(connection, worker).await?;
@@ -218,7 +218,7 @@ impl Ticker {
         Ok(())
     }
 
-    /// Completes [`CLOSE_TIMEOUT`] after the worker has begun to close: the database does not answer.
+    /// Completes [`CLOSE_TIMEOUT`] after the worker has begun to close, if the database does not answer.
     async fn closed_for_long(&self) {
         self.lifecycle.reached(Phase::Closing).await;
         tokio::time::sleep(CLOSE_TIMEOUT).await;

@@ -55,6 +55,8 @@ pub(super) struct Committed {
     pub(super) cut_short: Vec<usize>,
     /// Queue and due time of jobs that were claimed and given back, because their inputs had no room.
     given_back: Vec<(String, DateTime<Utc>)>,
+    /// The reason why inputs of jobs that are claimed by now could not be loaded. The claims must be given back.
+    pub(super) load_error: Option<sqlx::Error>,
     /// Where the claim looked, and what it learnt about the index.
     looked: Option<(Ranges, Vec<Found>, DateTime<Utc>)>,
 }
@@ -145,6 +147,7 @@ fn is_one_statement(parts: Parts<'_>, request: Request<'_>, shares: &[Share]) ->
     match shares {
         // A claim whose inputs are loaded half by half needs savepoints.
         [] => claims && !request.isolate_inputs,
+        [Share { hook: None, .. }] => !claims || !request.isolate_inputs,
         [share] => {
             let hook = share.hook.and_then(|at| parts.hooks.end.get(at));
             !claims && hook.is_none_or(|hook| hook.is_one_statement())
@@ -153,8 +156,8 @@ fn is_one_statement(parts: Parts<'_>, request: Request<'_>, shares: &[Share]) ->
     }
 }
 
-/// Runs a transaction of one statement: ends attempts, or claims jobs. The inputs of claimed jobs are loaded after
-/// the commit; if that fails, the caller gives the claims back.
+/// Runs a transaction of one statement: ends attempts, claims jobs, or does both. The inputs of claimed jobs are loaded
+/// after the commit; if that fails, the caller gives the claims back.
 async fn run_alone(
     parts: Parts<'_>,
     connection: &mut EngineConnection,
@@ -163,11 +166,19 @@ async fn run_alone(
 ) -> Result<Committed, Failure> {
     let mut done = Committed::default();
     let connection = connection.get().await?;
-    let written = if shares.is_empty() {
-        let claimed = claim::claim(parts, connection, request, &mut done).await;
-        claimed.map_err(Failure::Error)
-    } else {
-        end(parts, connection, request, shares, &mut done).await
+    let claims = request.reserved.iter().any(|reserved| reserved.claims);
+    let written = match shares {
+        [] => {
+            let claimed = claim::claim(parts, connection, request, &mut done).await;
+            claimed.map_err(Failure::Error)
+        }
+        [share @ Share { hook: None, .. }] if claims => {
+            let ends: Vec<&AttemptEnd> = request.ends.iter().collect();
+            let ended = claim::end_and_claim(parts, connection, request, &ends, &mut done).await;
+            let ended = ended.map(|ended| done.add(ended, share, parts.hooks, request.ends));
+            ended.map_err(Failure::Error)
+        }
+        _ => end(parts, connection, request, shares, &mut done).await,
     };
     match written {
         Ok(()) => {

@@ -83,7 +83,7 @@ impl JobHandle {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if the job does not exist; [`Error::WrongStatus`] if it has not failed;
+    /// [`Error::NoJob`] if the job does not exist; [`Error::WrongStatus`] if it has not failed;
     /// [`Error::KeyTaken`] if a live job has its key by now; [`Error::JobOfRun`] if it is a step of a run;
     /// [`Error::Busy`] if another transaction held the job's row for thirty seconds.
     pub async fn retry(&self) -> Result<()> {
@@ -115,7 +115,7 @@ impl JobHandle {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if the job does not exist; [`Error::WrongStatus`] if it is running; [`Error::JobOfRun`] if
+    /// [`Error::NoJob`] if the job does not exist; [`Error::WrongStatus`] if it is running; [`Error::JobOfRun`] if
     /// it is a step of a run; [`Error::Busy`] if another transaction held the job's row for thirty seconds.
     pub async fn delete(&self) -> Result<()> {
         self.check_not_owned()?;
@@ -149,10 +149,10 @@ impl JobHandle {
         let id = self.id;
         match result {
             Some("done") => Ok(()),
-            None => Err(Error::NotFound { what: "job", id }),
+            None => Err(Error::NoJob { id }),
             Some(status) => Err(Error::WrongStatus {
                 id,
-                status: status.to_owned(),
+                status: status.parse().map_err(sqlx::Error::from)?,
                 needed,
                 asked,
             }),

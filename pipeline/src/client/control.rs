@@ -52,7 +52,7 @@ impl<O> Run<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`] if the run does not exist; [`Error::RunEnded`] with the status if it has ended;
+    /// [`Error::NoRun`] if the run does not exist; [`Error::NotCancellable`] with the status if it has ended;
     /// [`Error::Busy`] if another transaction held the run for thirty seconds: the run is not cancelled then.
     pub async fn cancel(&self) -> Result<()> {
         let mut tries = Tries::new(self.client().lock_timeout());
@@ -155,11 +155,9 @@ impl<O> Run<O> {
     }
 
     fn not_cancelled(&self, status: RunStatus) -> Error {
-        Error::RunEnded {
+        Error::NotCancellable {
             run: self.id(),
             status,
-            asked: "cancelled",
-            remedy: "only a run that has not ended can be",
         }
     }
 
@@ -300,10 +298,7 @@ impl<O> Reopen<'_, O> {
         .fetch_one(&mut *tx)
         .await?;
         match unknown {
-            Some(jobs) if !jobs.is_empty() => Err(Error::UnknownJobs {
-                run,
-                jobs: jobs.join(", "),
-            }),
+            Some(job_types) if !job_types.is_empty() => Err(Error::UnknownJobs { run, job_types }),
             _ => Ok(()),
         }
     }
@@ -356,11 +351,9 @@ impl<O> Reopen<'_, O> {
         .fetch_one(&mut *tx)
         .await?;
         if !["failed", "halted", "cancelled"].contains(&status.as_str()) {
-            return Err(Error::RunEnded {
+            return Err(Error::NotReopenable {
                 run,
                 status: status.parse().map_err(sqlx::Error::from)?,
-                asked: "reopened",
-                remedy: "only a run that failed, was halted or cancelled can be",
             });
         }
         self.check(&mut *tx).await?;

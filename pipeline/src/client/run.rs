@@ -77,15 +77,12 @@ impl<O> Run<O> {
             Ok(None) => return Error::NoRun(self.id),
             Err(error) => return error.into(),
         };
-        let mut known = format!("`{}`", found.keys.join("`, `"));
-        if found.more > 0 {
-            known.push_str(&format!(" and {} more", found.more));
-        }
         Error::NoStep {
             run: self.id,
             pipeline: found.pipeline,
             step: jobs::extension::limits::shortened(step),
-            known,
+            known: found.keys,
+            more: usize::try_from(found.more).unwrap_or(0),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::invalid::Place;
 
 /// A mistake that only the declaration can show.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeclarationError {
     /// A step runs after a step of another pipeline.
@@ -57,3 +57,5 @@ pub enum DeclarationError {
         reason: String,
     },
 }
+
+jobs::debug_as_display!(DeclarationError);

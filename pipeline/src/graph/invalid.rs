@@ -5,7 +5,7 @@ use std::fmt;
 use super::problem::Problem;
 
 /// The error of a graph that cannot run. It holds every problem at once.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Invalid {
     pipeline: String,
     problems: Vec<Problem>,
@@ -31,6 +31,8 @@ impl Invalid {
 }
 
 impl std::error::Error for Invalid {}
+
+jobs::debug_as_display!(Invalid);
 
 /// The number of problems that `Display` writes out; it only counts the rest.
 const MAX_WRITTEN_PROBLEMS: usize = 25;

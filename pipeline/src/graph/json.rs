@@ -5,7 +5,7 @@ use super::invalid::Invalid;
 use super::spec::GraphSpec;
 
 /// The error of a text that is not a graph.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The text is not the JSON of a graph.
@@ -20,6 +20,8 @@ pub enum ReadError {
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
+
+jobs::debug_as_display!(ReadError);
 
 impl GraphSpec {
     /// Reads a graph without validating it.

@@ -5,7 +5,7 @@ use std::fmt;
 use super::invalid::Place;
 
 /// One problem of a graph. Its message names the steps, the value and the remedy.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// A mistake that only the declaration can show.
@@ -544,6 +544,8 @@ pub enum Problem {
         problem: Box<Problem>,
     },
 }
+
+jobs::debug_as_display!(Problem);
 
 /// Why the value of a step may be absent.
 #[derive(Debug, Clone, PartialEq, Eq)]

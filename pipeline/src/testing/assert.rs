@@ -1,9 +1,6 @@
-//! What came of a run, said by a test.
+//! Assertions about runs and their steps.
 
-#![allow(
-    clippy::panic,
-    reason = "an assertion that does not hold fails the test"
-)]
+#![allow(clippy::panic, reason = "a failed assertion fails the test")]
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,12 +12,12 @@ use super::Harness;
 use crate::{Result, Run, RunState, RunStatus, StepReason, StepState, StepStatus};
 
 impl Harness {
-    /// The run as it stands now, to say what it should be. What is not so panics, with the whole run in
-    /// the message.
+    /// Reads the state of a run, to check it. A check that fails panics at the test's own line, and shows the whole
+    /// run.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`](crate::Error::NoRun); when the database cannot be reached.
+    /// [`Error::NoRun`](crate::Error::NoRun) if the run does not exist; an error of the database.
     pub async fn assert<O>(&self, run: &Run<O>) -> Result<RunAssert> {
         let state = run.state().await?;
         let rows = sqlx::query_file!("src/sql/testing_steps.sql", run.id().get())
@@ -47,17 +44,17 @@ impl Harness {
     }
 }
 
-/// What a run's state does not say of a step.
+/// The part of a step that [`StepState`] does not have.
 #[derive(Default)]
 struct More {
-    /// As JSON.
+    /// The step's output as JSON.
     output: Option<String>,
-    /// The steps it comes after.
+    /// The keys of the steps before it.
     after: Vec<String>,
 }
 
 impl fmt::Debug for More {
-    /// Without what the step returned: it is asked for by [`StepAssert::output`].
+    /// Leaves out the output, which [`StepAssert::output`] returns.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let output = self.output.as_ref().map(|json| Redacted(json.len()));
         f.debug_struct("More")
@@ -67,16 +64,16 @@ impl fmt::Debug for More {
     }
 }
 
-/// A run as it stood, and what a test says of it. Its `Display` is the whole run, a line for each step.
+/// Checks the state of a run. Created by [`Harness::assert`]. `Display` shows the whole run, a line for each step.
 #[derive(Debug)]
 pub struct RunAssert {
     state: RunState,
-    /// For each step.
+    /// In the order of the steps.
     more: Vec<More>,
 }
 
 impl RunAssert {
-    /// It has this status.
+    /// Checks that the run has this status.
     #[track_caller]
     pub fn status(self, wanted: RunStatus) -> Self {
         if self.state.status != wanted {
@@ -88,25 +85,49 @@ impl RunAssert {
         self
     }
 
-    /// It has succeeded.
+    /// Checks that the run is running.
+    #[track_caller]
+    pub fn running(self) -> Self {
+        self.status(RunStatus::Running)
+    }
+
+    /// Checks that the run waits for the runs before it in its chain.
+    #[track_caller]
+    pub fn pending(self) -> Self {
+        self.status(RunStatus::Pending)
+    }
+
+    /// Checks that the run has succeeded.
     #[track_caller]
     pub fn succeeded(self) -> Self {
         self.status(RunStatus::Succeeded)
     }
 
-    /// It has failed.
+    /// Checks that the run has failed.
     #[track_caller]
     pub fn failed(self) -> Self {
         self.status(RunStatus::Failed)
     }
 
-    /// A step failed, and what had not started was skipped.
+    /// Checks that the run was cancelled.
+    #[track_caller]
+    pub fn cancelled(self) -> Self {
+        self.status(RunStatus::Cancelled)
+    }
+
+    /// Checks that the run was skipped, because a run before it in its chain did not succeed.
+    #[track_caller]
+    pub fn skipped(self) -> Self {
+        self.status(RunStatus::Skipped)
+    }
+
+    /// Checks that the run was halted: a step failed, and the steps that had not started were skipped.
     #[track_caller]
     pub fn halted(self) -> Self {
         self.status(RunStatus::Halted)
     }
 
-    /// A step of it, to say what that should be.
+    /// Returns a step of the run, to check it.
     #[track_caller]
     pub fn step(self, key: &str) -> StepAssert {
         match self.state.steps.iter().position(|step| step.key == key) {
@@ -137,7 +158,7 @@ impl fmt::Display for RunAssert {
     }
 }
 
-/// All of a step but its key.
+/// Returns the line of a step, without its key.
 fn line(step: &StepState, after: &[String]) -> String {
     let mut line = format!("{:9}", step.status);
     let mut add = |text: String| {
@@ -168,7 +189,7 @@ fn line(step: &StepState, after: &[String]) -> String {
     line
 }
 
-/// The step whose doing it is.
+/// Returns the step that is the cause of a step's status.
 fn cause(why: &StepReason) -> Option<&str> {
     match why {
         StepReason::First { upstream: step }
@@ -185,7 +206,7 @@ fn cause(why: &StepReason) -> Option<&str> {
     }
 }
 
-/// A step as it stood, and what a test says of it. [`step`](Self::step) goes on to another.
+/// Checks the state of a step. Created by [`RunAssert::step`]; [`step`](Self::step) goes on to another step.
 #[derive(Debug)]
 pub struct StepAssert {
     run: RunAssert,
@@ -203,7 +224,7 @@ impl StepAssert {
         self.run.fail(format_args!("step `{key}` {what}"))
     }
 
-    /// It has this status.
+    /// Checks that the step has this status.
     #[track_caller]
     pub fn status(self, wanted: StepStatus) -> Self {
         let status = self.seen().status;
@@ -213,48 +234,77 @@ impl StepAssert {
         self
     }
 
-    /// It has succeeded.
+    /// Checks that the step waits for the steps before it.
+    #[track_caller]
+    pub fn pending(self) -> Self {
+        self.status(StepStatus::Pending)
+    }
+
+    /// Checks that the step's job is in its queue, waits for a retry, or runs.
+    #[track_caller]
+    pub fn enqueued(self) -> Self {
+        self.status(StepStatus::Enqueued)
+    }
+
+    /// Checks that the step has succeeded.
     #[track_caller]
     pub fn succeeded(self) -> Self {
         self.status(StepStatus::Succeeded)
     }
 
-    /// It has failed for good.
+    /// Checks that the step has ended its run early.
+    #[track_caller]
+    pub fn ended_run(self) -> Self {
+        self.status(StepStatus::EndedRun)
+    }
+
+    /// Checks that the step was cancelled with its run.
+    #[track_caller]
+    pub fn cancelled(self) -> Self {
+        self.status(StepStatus::Cancelled)
+    }
+
+    /// Checks that the step has failed without further retries.
     #[track_caller]
     pub fn failed(self) -> Self {
         self.status(StepStatus::Failed)
     }
 
-    /// It has failed for good with an error of this class.
+    /// Checks that the step has failed without further retries, with an error of this class.
     #[track_caller]
     pub fn failed_with(self, class: &str) -> Self {
         let it = self.failed();
         match &it.seen().error {
             Some(error) if error.class == class => {}
             Some(error) => it.fail(format_args!(
-                "failed with {}, and should with {class}",
+                "failed with {}, and should have failed with {class}",
                 error.class
             )),
             None => it.fail(format_args!(
-                "failed without an error, and should with {class}"
+                "failed without an error, and should have failed with {class}"
             )),
         }
         it
     }
 
-    /// Its error says this, among other things: the one it failed with, or while it may be tried again
-    /// that of its last attempt.
+    /// Checks that the message of the step's last error contains a text. A step that waits for a retry has the error
+    /// of its last attempt.
     #[track_caller]
     pub fn says(self, text: &str) -> Self {
         match &self.seen().error {
             Some(error) if error.message.contains(text) => {}
-            Some(error) => self.fail(format_args!("says `{}`, and not `{text}`", error.message)),
-            None => self.fail(format_args!("has no error, and should say `{text}`")),
+            Some(error) => self.fail(format_args!(
+                "has the error `{}`, which should contain `{text}`",
+                error.message
+            )),
+            None => self.fail(format_args!(
+                "has no error, and should have one that contains `{text}`"
+            )),
         }
         self
     }
 
-    /// It was skipped, for whatever reason.
+    /// Checks that the step was skipped, for any reason.
     #[track_caller]
     pub fn skipped(self) -> Self {
         match self.seen().status {
@@ -263,42 +313,48 @@ impl StepAssert {
         }
     }
 
-    /// That it is as it is is another step's doing.
+    /// Checks that another step is the cause of the step's status.
     #[track_caller]
     pub fn because_of(self, step: &str) -> Self {
         match self.seen().reason.as_ref().and_then(cause) {
             Some(cause) if cause == step => {}
             Some(cause) => self.fail(format_args!(
-                "is so because of `{cause}`, and not of `{step}`"
+                "is {} because of `{cause}`, and should be because of `{step}`",
+                self.seen().status
             )),
-            None => self.fail(format_args!("is not so because of another step")),
+            None => self.fail(format_args!(
+                "is {} because of no other step, and should be because of `{step}`",
+                self.seen().status
+            )),
         }
         self
     }
 
-    /// So many attempts were made.
+    /// Checks how many attempts have begun.
     #[track_caller]
     pub fn attempts(self, wanted: u16) -> Self {
         let attempt = self.seen().attempt;
         if attempt != wanted {
             self.fail(format_args!(
-                "was tried {attempt} times, and should {wanted} times"
+                "has begun {attempt} attempts, and should have begun {wanted}"
             ));
         }
         self
     }
 
-    /// It has succeeded, and this is what it returned.
+    /// Checks that the step has succeeded and returned this value.
     #[track_caller]
     pub fn returned<T: DeserializeOwned + PartialEq + fmt::Debug>(self, wanted: T) -> Self {
         let output = self.output::<T>();
         if output != wanted {
-            self.fail(format_args!("returned {output:?}, and should {wanted:?}"));
+            self.fail(format_args!(
+                "returned {output:?}, and should have returned {wanted:?}"
+            ));
         }
         self
     }
 
-    /// What it returned.
+    /// Returns the step's output.
     #[track_caller]
     pub fn output<T: DeserializeOwned>(&self) -> T {
         let Some(output) = &self.run.more[self.at].output else {
@@ -307,19 +363,25 @@ impl StepAssert {
                 self.seen().status
             ));
         };
-        serde_json::from_str(output).unwrap_or_else(|error| {
-            let wanted = std::any::type_name::<T>();
-            self.fail(format_args!("returned what is no `{wanted}`: {error}"))
-        })
+        // No closure here: a panic in a closure does not point at the caller.
+        match serde_json::from_str(output) {
+            Ok(output) => output,
+            Err(error) => {
+                let wanted = std::any::type_name::<T>();
+                self.fail(format_args!(
+                    "returned an output that is not a `{wanted}`: {error}"
+                ))
+            }
+        }
     }
 
-    /// Another step of the same run.
+    /// Returns another step of the same run, to check it.
     #[track_caller]
     pub fn step(self, key: &str) -> StepAssert {
         self.run.step(key)
     }
 
-    /// Its run.
+    /// Returns the run of the step, to check it.
     pub fn run(self) -> RunAssert {
         self.run
     }

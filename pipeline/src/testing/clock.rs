@@ -6,18 +6,25 @@ use sqlx::PgPool;
 
 use crate::{Error, Result};
 
-/// Replaces `pipeline.now()`; keeps what it was.
+/// The statements that replace `pipeline.now()` and keep its original definition.
 const INSTALL: &str = include_str!("clock.sql");
+
+/// The name of the row in `pipeline.workers` that stands for a harness. The clock keeps the row alive: nothing
+/// passes time in a test database but the clock.
+pub(super) const HARNESS_NAME: &str = "pipeline-testing-harness";
 
 const RESTORE: &str = "
     do $$ begin
+        update pipeline.workers set stopped_at = pipeline.now()
+        where name = 'pipeline-testing-harness' and stopped_at is null;
         if to_regclass('pipeline_test.clock') is not null then
             execute (select original from pipeline_test.clock);
             drop schema pipeline_test cascade;
         end if;
     end $$";
 
-/// One statement each, so that nobody sees half of it. Who waits for a time is woken.
+/// Moves the clock, the leases of running jobs and the harness's sign of life in one statement, so that no session
+/// sees a part of the change. Notifies everything that waits for a time.
 const ADVANCE: &str = "
     with moved as (
         update pipeline_test.clock set ahead = ahead + make_interval(secs => $1)
@@ -26,53 +33,59 @@ const ADVANCE: &str = "
     ), leases as (
         update pipeline.jobs j set lease_until = lease_until + make_interval(secs => $1)
         from running where j.id = running.id
+    ), harness as (
+        update pipeline.workers set seen_at = seen_at + make_interval(secs => $1)
+        where name = 'pipeline-testing-harness' and stopped_at is null
     )
     select pg_notify('pipeline_jobs', '*'), pg_notify('pipeline_requests', '')";
-const ADVANCE_ALONE: &str = "
+/// Moves the clock like [`ADVANCE`], but not the leases.
+const ADVANCE_WITHOUT_LEASES: &str = "
     with moved as (
         update pipeline_test.clock set ahead = ahead + make_interval(secs => $1)
+    ), harness as (
+        update pipeline.workers set seen_at = seen_at + make_interval(secs => $1)
+        where name = 'pipeline-testing-harness' and stopped_at is null
     )
     select pg_notify('pipeline_jobs', '*'), pg_notify('pipeline_requests', '')";
 
-/// The clock of a test database: `pipeline.now()`, by which everything happens, and which a test can stop
-/// and move.
+/// A clock that a test can stop and move: it replaces `pipeline.now()`, from which all times in the database come.
 ///
-/// It takes the place of the database's own, for everybody who is connected to it. Never do that to a
-/// database that is in use: see [`install`](Self::install).
+/// The replacement holds for every session of the database. Never install the clock in a database that is in use:
+/// see [`install`](Self::install).
 #[derive(Debug, Clone)]
 pub struct Clock {
     pool: PgPool,
 }
 
 impl Clock {
-    /// The statements that install it.
+    /// The statements that install the clock.
     #[doc(hidden)]
     pub const SQL: &str = INSTALL;
 
-    /// Installs it, unless it is there, in a migrated database.
+    /// Installs the clock in a migrated database, unless it is installed already.
     ///
     /// # Errors
     ///
-    /// [`Error::NotForTests`] where the database's name has no word `test`, or where there is work in it
-    /// that was begun by another clock.
+    /// [`Error::NotForTests`] if the database's name does not contain the word `test`;
+    /// [`Error::DatabaseInUse`] if the database has work that was begun by its own clock.
     pub async fn install(pool: PgPool) -> Result<Self> {
         has_test_name(&pool).await?;
         Self::install_anywhere(pool).await
     }
 
-    /// The same whatever the database's name.
+    /// Installs the clock whatever the database's name.
     pub(super) async fn install_anywhere(pool: PgPool) -> Result<Self> {
         has_no_work(&pool).await?;
         sqlx::raw_sql(INSTALL).execute(&pool).await?;
         Ok(Self { pool })
     }
 
-    /// The clock of a database where it is installed.
+    /// Returns the clock of a database in which it is installed.
     pub fn of(pool: PgPool) -> Self {
         Self { pool }
     }
 
-    /// Stops it: time passes only when it is [advanced](Self::advance).
+    /// Stops the clock: time passes only when the clock is [advanced](Self::advance).
     ///
     /// # Errors
     ///
@@ -86,8 +99,8 @@ impl Clock {
         Ok(())
     }
 
-    /// Lets time pass: it is this much later from here on, and what was due meanwhile is due. Leases are
-    /// moved with it: their workers had no chance to renew them.
+    /// Moves the clock forward: jobs and deadlines within this time become due. The leases of running jobs are moved
+    /// too, because their workers had no chance to renew them.
     ///
     /// # Errors
     ///
@@ -96,13 +109,13 @@ impl Clock {
         self.pass(by, ADVANCE).await
     }
 
-    /// The same for workers that have died: nobody has renewed their leases meanwhile.
+    /// Moves the clock forward without the leases of running jobs, as if their workers had died.
     ///
     /// # Errors
     ///
     /// When the database cannot be reached, or the clock is not installed.
     pub async fn advance_without_leases(&self, by: Duration) -> Result<()> {
-        self.pass(by, ADVANCE_ALONE).await
+        self.pass(by, ADVANCE_WITHOUT_LEASES).await
     }
 
     async fn pass(&self, by: Duration, statement: &'static str) -> Result<()> {
@@ -113,8 +126,8 @@ impl Clock {
         Ok(())
     }
 
-    /// Gives the database its own clock back. What was written meanwhile keeps its times, also those that
-    /// have not come yet.
+    /// Restores the database's own clock. Rows keep the times that were written meanwhile, also those in the
+    /// future.
     ///
     /// # Errors
     ///
@@ -125,7 +138,7 @@ impl Clock {
     }
 }
 
-/// Refuses a database whose name does not say that it is for tests.
+/// Returns an error if the database's name does not contain the word `test`.
 pub(super) async fn has_test_name(pool: &PgPool) -> Result<()> {
     let database = sqlx::query_scalar!(r#"select current_database() as "name!""#)
         .fetch_one(pool)
@@ -133,13 +146,10 @@ pub(super) async fn has_test_name(pool: &PgPool) -> Result<()> {
     if looks_like_tests(&database) {
         return Ok(());
     }
-    Err(Error::NotForTests {
-        database,
-        why: "its name has no word `test`".to_owned(),
-    })
+    Err(Error::NotForTests { database })
 }
 
-/// Refuses a database that is at work by another clock.
+/// Returns an error if the database has work that was begun by its own clock.
 async fn has_no_work(pool: &PgPool) -> Result<()> {
     let found = sqlx::query!(
         r#"select current_database() as "database!",
@@ -152,16 +162,14 @@ async fn has_no_work(pool: &PgPool) -> Result<()> {
     if found.is_ours || found.runs + found.jobs == 0 {
         return Ok(());
     }
-    Err(Error::NotForTests {
+    Err(Error::DatabaseInUse {
         database: found.database,
-        why: format!(
-            "{} runs and {} jobs in it have not ended, and were begun by its own clock",
-            found.runs, found.jobs
-        ),
+        runs: found.runs,
+        jobs: found.jobs,
     })
 }
 
-/// A word of its own: `shop_test_7` and `_sqlx_test_12` are for tests, `latest` and `contest` are not.
+/// Returns whether `test` is a word of the name: in `shop_test_7` and `_sqlx_test_12`, but not in `latest`.
 fn looks_like_tests(name: &str) -> bool {
     name.split(|c: char| !c.is_alphabetic())
         .any(|word| ["test", "tests", "testing"].contains(&word.to_lowercase().as_str()))

@@ -1,7 +1,7 @@
-//! For your own tests: runs pipelines in the test's process, against a real database.
+//! A kit for the tests of applications: runs pipelines in the test's process, against a real database.
 //!
-//! A [`Harness`] runs what there is to do until nothing is left, moves the clock instead of waiting, does
-//! what the test says in place of a job, and looks at what came of a run.
+//! A [`Harness`] runs jobs until nothing is left to do, moves the clock instead of waiting, replaces jobs by fakes,
+//! and checks the state of runs, jobs and batches.
 //!
 //! ```no_run
 //! # use pipeline::jobs::{self, Context, Job, JobError, Perform};
@@ -42,12 +42,14 @@
 //! # }
 //! ```
 //!
-//! It needs the feature `testing`, and a database of its own for each test: all of its clock, its queues
-//! and its runs are the test's.
+//! The module needs the feature `testing`. Each test needs a database of its own, because the harness replaces the
+//! database's clock and runs all of its jobs.
 
 mod assert;
+mod assert_jobs;
 mod clock;
 mod fake;
+mod hold;
 mod idle;
 
 use std::any::{Any, TypeId};
@@ -61,28 +63,40 @@ use sqlx::PgPool;
 
 use crate::{Client, Result, Worker};
 
+use fake::Declared;
+use hold::Holds;
+
 pub use assert::{RunAssert, StepAssert};
+pub use assert_jobs::{BatchAssert, JobAssert, JobsAssert};
 pub use clock::Clock;
+pub use hold::HeldStep;
 pub use idle::{Idle, Waiting};
 
-/// How long a test waits for its jobs, by the process's own clock, unless it says otherwise.
-const LIMIT: Duration = Duration::from_secs(60);
-/// So many jobs run at a time.
-const SLOTS: u32 = 16;
+/// How long the harness waits for the jobs of a test by default, by the process's own clock.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
+/// How many jobs run at a time by default.
+const DEFAULT_SLOTS: u32 = 16;
+/// How often the harness's worker looks for jobs.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The name of the worker that runs the jobs of a test.
+const WORKER_NAME: &str = "test";
 
 type Change = Arc<dyn Fn(Worker) -> Worker + Send + Sync>;
 
-/// What a harness is to know. Made by [`Harness::on`].
+/// The settings of a [`Harness`]. Created by [`Harness::on`].
 #[must_use = "a harness does nothing until it is built"]
 pub struct Setup {
     pool: PgPool,
     any_database: bool,
     limit: Duration,
     slots: u32,
-    /// A worker is made anew each time that something is to be run.
+    /// What the test adds to the worker, of which a new one is built for each run.
     changes: Vec<Change>,
-    /// What is done in place of job types, by type.
+    /// The fakes of each job type.
     fakes: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+    /// All fakes, as the test declared them.
+    declared: Vec<Arc<Declared>>,
+    allows_unused_fakes: bool,
 }
 
 impl Setup {
@@ -91,44 +105,44 @@ impl Setup {
         self
     }
 
-    /// Knows how to perform this job type, or each of a tuple of them: as
-    /// [`Worker::register`].
+    /// Registers a job type, or each of a tuple of them, like [`Worker::register`].
     pub fn register<J: Jobs + 'static>(self) -> Self {
         self.change(Worker::register::<J>)
     }
 
-    /// Gives jobs this value: as [`Worker::data`].
+    /// Gives jobs a value that they read with [`Context::data`](jobs::Context::data), like [`Worker::data`].
     pub fn data<T: Send + Sync + 'static>(self, value: T) -> Self {
         let value = Arc::new(value);
         self.change(move |worker| worker.with(|jobs| jobs.shared_data(Arc::clone(&value))))
     }
 
-    /// So many jobs run at a time (16 by default). With one, they run one after the other.
+    /// Sets how many jobs run at a time (16 by default). With one slot, jobs run one after the other.
     pub fn slots(mut self, slots: u32) -> Self {
         self.slots = slots;
         self
     }
 
-    /// How long [`Harness::run_until_idle`] waits, by the process's own clock, before it says what is
-    /// still going on (60 s by default).
+    /// Sets how long [`Harness::run_until_idle`] waits by the process's own clock (60 s by default). After that it
+    /// returns [`Error::NotIdle`](crate::Error::NotIdle).
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Takes a database whose name has no word `test`. Its clock is replaced for everybody who uses it:
-    /// be sure that it is yours.
+    /// Accepts a database whose name does not contain the word `test`. The clock is replaced for all who use the
+    /// database: be sure that it is yours.
     pub fn allow_any_database(mut self) -> Self {
         self.any_database = true;
         self
     }
 
-    /// Migrates the database, and stops its clock: time passes when the test says so.
+    /// Migrates the database, stops its clock, and registers the harness as a live worker, so that `run.reopen()`
+    /// needs no `.force()`.
     ///
     /// # Errors
     ///
-    /// [`Error::NotForTests`](crate::Error::NotForTests) for a database that may not be one for tests; what
-    /// was wrong with the set-up.
+    /// [`Error::NotForTests`](crate::Error::NotForTests) and [`Error::DatabaseInUse`](crate::Error::DatabaseInUse)
+    /// for a database that may not be one for tests; the first mistake in the settings.
     pub async fn build(self) -> Result<Harness> {
         if !self.any_database {
             clock::has_test_name(&self.pool).await?;
@@ -142,9 +156,13 @@ impl Setup {
             limit: self.limit,
             slots: self.slots,
             changes: self.changes,
+            declared: self.declared,
+            allows_unused_fakes: self.allows_unused_fakes,
+            holds: Holds::new(),
         };
-        // What is wrong is said here, not when something is run.
-        harness.worker().into_backend()?;
+        // Registers the harness as a worker, and returns mistakes in the settings here instead of in each run.
+        let registered = harness.worker().name(clock::HARNESS_NAME).into_jobs();
+        registered.manual().await?;
         Ok(harness)
     }
 }
@@ -155,44 +173,50 @@ impl fmt::Debug for Setup {
     }
 }
 
-/// Runs what there is to do in a test's database, in the test's own process.
+/// Runs the jobs of a test's database in the test's own process.
 ///
-/// Nothing runs except while [`run_until_idle`](Self::run_until_idle) or
-/// [`skip_waits`](Self::skip_waits) is awaited, and no time passes in the database except when the test
-/// says so: a retry that is to come in a second comes when the test wants it, however slow the machine.
-/// What is counted inside the process is not stopped: a job's timeout, and its own sleeps.
+/// Jobs run only while [`run_until_idle`](Self::run_until_idle) or [`skip_waits`](Self::skip_waits) is awaited, and
+/// time passes in the database only when the test [advances](Self::advance) the clock: a retry runs when the test
+/// wants it, however slow the machine is. Timeouts and sleeps of jobs pass by the process's own clock.
+///
+/// Jobs that have succeeded are kept, so that a test can check them.
 pub struct Harness {
     clock: Clock,
     client: Client,
     limit: Duration,
     slots: u32,
     changes: Vec<Change>,
+    declared: Vec<Arc<Declared>>,
+    allows_unused_fakes: bool,
+    holds: Arc<Holds>,
 }
 
 impl Harness {
-    /// A harness on the pool's database, which should be the test's own.
+    /// Begins the settings of a harness on the pool's database, which should be the test's own.
     pub fn on(pool: PgPool) -> Setup {
         Setup {
             pool,
             any_database: false,
-            limit: LIMIT,
-            slots: SLOTS,
+            limit: DEFAULT_LIMIT,
+            slots: DEFAULT_SLOTS,
             changes: Vec::new(),
             fakes: HashMap::new(),
+            declared: Vec::new(),
+            allows_unused_fakes: false,
         }
     }
 
-    /// A client on the same pool.
+    /// Returns a client on the same pool.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The database's clock.
+    /// Returns the database's clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Lets time pass: see [`Clock::advance`].
+    /// Moves the clock forward: see [`Clock::advance`].
     ///
     /// # Errors
     ///
@@ -201,7 +225,7 @@ impl Harness {
         self.clock.advance(by).await
     }
 
-    /// Gives the database its own clock back: see [`Clock::restore`].
+    /// Restores the database's own clock: see [`Clock::restore`].
     ///
     /// # Errors
     ///
@@ -210,13 +234,17 @@ impl Harness {
         self.clock.restore().await
     }
 
-    /// A worker that knows all that the harness was told, and serves all queues.
+    /// Returns a worker with the settings of the harness, which serves all queues.
     fn worker(&self) -> Worker {
-        let worker = Worker::new(self.client.pool().clone())
-            .name("test")
+        let mut worker = Worker::new(self.client.pool().clone())
+            .name(WORKER_NAME)
             .queue("*", self.slots)
-            .poll(Duration::from_millis(20))
-            .grace(Duration::ZERO);
+            .poll(POLL_INTERVAL)
+            .grace(Duration::ZERO)
+            .keep_succeeded(true);
+        if !self.holds.all().is_empty() {
+            worker = worker.probe(self.holds.clone());
+        }
         self.changes
             .iter()
             .fold(worker, |worker, change| change(worker))

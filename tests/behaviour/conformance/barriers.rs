@@ -16,8 +16,9 @@ fn gathered() -> Pipeline {
     })
 }
 
+/// Scenarios: T196, T197
 #[tokio::test]
-async fn t196_t197_barriers_split_a_run_into_phases_and_are_no_jobs() {
+async fn barriers_split_a_run_into_phases_and_are_no_jobs() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -61,8 +62,9 @@ fn branch(p: &PipelineBuilder, work: bool) -> Step<()> {
     }
 }
 
+/// Scenarios: T198, T199
 #[tokio::test]
-async fn t198_t199_a_barrier_after_a_branch_lets_the_rest_through_whatever_it_chose() {
+async fn a_barrier_after_a_branch_lets_the_rest_through_whatever_it_chose() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         for (work, arm) in [(true, "Hd"), (true, "Sd"), (false, "Sd")] {
@@ -90,8 +92,9 @@ async fn t198_t199_a_barrier_after_a_branch_lets_the_rest_through_whatever_it_ch
     .await;
 }
 
+/// Scenarios: T200, T201
 #[tokio::test]
-async fn t200_t201_a_branch_after_a_barrier_waits_for_it_and_leads_on() {
+async fn a_branch_after_a_barrier_waits_for_it_and_leads_on() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         for (work, arm) in [(true, "Hd"), (true, "Sd"), (false, "Hd"), (false, "Sd")] {
@@ -128,8 +131,9 @@ async fn t200_t201_a_branch_after_a_barrier_waits_for_it_and_leads_on() {
     .await;
 }
 
+/// Scenarios: T206
 #[tokio::test]
-async fn t206_an_end_that_comes_again_is_not_counted_again() {
+async fn an_end_that_comes_again_is_not_counted_again() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(gathered()).await;
@@ -158,8 +162,9 @@ async fn t206_an_end_that_comes_again_is_not_counted_again() {
     .await;
 }
 
+/// Scenarios: T214
 #[tokio::test]
-async fn t214_cancelling_stops_a_barrier_and_all_behind_it() {
+async fn cancelling_stops_a_barrier_and_all_behind_it() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(gathered()).await;

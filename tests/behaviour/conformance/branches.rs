@@ -25,8 +25,9 @@ fn formats() -> Pipeline {
     })
 }
 
+/// Scenarios: T215, T217, T218
 #[tokio::test]
-async fn t215_t217_t218_the_chosen_arm_runs_whole_and_the_other_not_at_all() {
+async fn the_chosen_arm_runs_whole_and_the_other_not_at_all() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(formats()).await;
@@ -40,8 +41,9 @@ async fn t215_t217_t218_the_chosen_arm_runs_whole_and_the_other_not_at_all() {
     .await;
 }
 
+/// Scenarios: T216, T219
 #[tokio::test]
-async fn t216_t219_all_steps_of_the_other_arm_are_skipped_by_the_branch() {
+async fn all_steps_of_the_other_arm_are_skipped_by_the_branch() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(formats()).await;
@@ -61,8 +63,9 @@ async fn t216_t219_all_steps_of_the_other_arm_are_skipped_by_the_branch() {
     .await;
 }
 
+/// Scenarios: T220, T221
 #[tokio::test]
-async fn t220_t221_the_branch_is_a_step_and_the_steps_of_its_arms_know_theirs() {
+async fn the_branch_is_a_step_and_the_steps_of_its_arms_know_theirs() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(formats()).await;
@@ -95,8 +98,10 @@ async fn t220_t221_the_branch_is_a_step_and_the_steps_of_its_arms_know_theirs() 
 }
 
 /// The deciding step is a job like any other: beside another root it is enqueued, and decides.
+///
+/// Scenarios: T013
 #[tokio::test]
-async fn t013_a_branch_may_be_a_root() {
+async fn a_branch_may_be_a_root() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -156,8 +161,9 @@ fn two(empty: bool) -> Pipeline {
     })
 }
 
+/// Scenarios: T268, T269, T272
 #[tokio::test]
-async fn t268_t269_t272_branches_follow_one_another() {
+async fn branches_follow_one_another() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let by = "skipped_by_branch";
@@ -184,8 +190,9 @@ async fn t268_t269_t272_branches_follow_one_another() {
     .await;
 }
 
+/// Scenarios: T270
 #[tokio::test]
-async fn t270_the_second_branch_comes_after_where_the_arms_of_the_first_come_together() {
+async fn the_second_branch_comes_after_where_the_arms_of_the_first_come_together() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let run = it.start(two(false)).await;
@@ -204,8 +211,9 @@ async fn t270_the_second_branch_comes_after_where_the_arms_of_the_first_come_tog
     .await;
 }
 
+/// Scenarios: T271
 #[tokio::test]
-async fn t271_an_empty_arm_leads_straight_on() {
+async fn an_empty_arm_leads_straight_on() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(two(true)).await;
@@ -219,8 +227,9 @@ async fn t271_an_empty_arm_leads_straight_on() {
     .await;
 }
 
+/// Scenarios: T280, T281
 #[tokio::test]
-async fn t280_t281_an_arm_with_work_and_one_without() {
+async fn an_arm_with_work_and_one_without() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         for (arm, work) in [("Hd", "succeeded"), ("Sd", "skipped_by_branch")] {
@@ -234,6 +243,8 @@ async fn t280_t281_an_arm_with_work_and_one_without() {
 }
 
 /// A value that is no arm: only a job of another version can return one.
+///
+/// Scenarios: T251
 #[tokio::test]
 async fn an_answer_that_is_no_arm_fails_the_branch_and_names_the_arms() {
     with_database(async |db| {
@@ -258,8 +269,9 @@ fn undecided(p: &PipelineBuilder, upstreams: &[Step<String>]) {
     p.following(&way).step("finish", act("finish"));
 }
 
+/// Scenarios: H092
 #[tokio::test]
-async fn h092_a_decision_that_fails_at_the_root_halts_the_run() {
+async fn a_decision_that_fails_at_the_root_halts_the_run() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(declare(|p| undecided(p, &[]))).await;
@@ -273,8 +285,9 @@ async fn h092_a_decision_that_fails_at_the_root_halts_the_run() {
     .await;
 }
 
+/// Scenarios: H094
 #[tokio::test]
-async fn h094_a_decision_that_fails_later_under_continue_fails_the_run() {
+async fn a_decision_that_fails_later_under_continue_fails_the_run() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it

@@ -19,8 +19,9 @@ fn one(goes_on: bool) -> Pipeline {
     })
 }
 
+/// Scenarios: T053, T110, T111, T112, T113
 #[tokio::test]
-async fn t053_t110_t111_t112_t113_callbacks_fire_by_how_the_run_ended() {
+async fn callbacks_fire_by_how_the_run_ended() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         for (goes_on, end, status, fired) in [
@@ -42,8 +43,9 @@ async fn t053_t110_t111_t112_t113_callbacks_fire_by_how_the_run_ended() {
     .await;
 }
 
+/// Scenarios: T054
 #[tokio::test]
-async fn t054_an_end_that_comes_again_fires_nothing_again() {
+async fn an_end_that_comes_again_fires_nothing_again() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(one(false)).await;
@@ -58,8 +60,9 @@ async fn t054_an_end_that_comes_again_fires_nothing_again() {
     .await;
 }
 
+/// Scenarios: T114
 #[tokio::test]
-async fn t114_a_run_without_callbacks_ends_without() {
+async fn a_run_without_callbacks_ends_without() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -90,8 +93,9 @@ impl Perform for Raise {
     }
 }
 
+/// Scenarios: T116, T117
 #[tokio::test(flavor = "multi_thread")]
-async fn t116_t117_a_callback_that_fails_stops_no_other_and_changes_no_run() {
+async fn a_callback_that_fails_stops_no_other_and_changes_no_run() {
     with_database(async |db| {
         let it = Running::start_with(db, |worker| worker.register::<Raise>());
         let pipeline = declare(|p| {
@@ -125,8 +129,10 @@ async fn t116_t117_a_callback_that_fails_stops_no_other_and_changes_no_run() {
 }
 
 /// A callback is a job: its type says where it goes.
+///
+/// Scenarios: T160
 #[tokio::test]
-async fn t160_a_callback_is_in_the_queue_of_its_type() {
+async fn a_callback_is_in_the_queue_of_its_type() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it

@@ -18,8 +18,9 @@ fn two() -> Pipeline {
     })
 }
 
+/// Scenarios: T017, T135
 #[tokio::test]
-async fn t017_t135_a_run_that_waits_in_a_chain_is_cancelled_at_once() {
+async fn a_run_that_waits_in_a_chain_is_cancelled_at_once() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.client.start(two()).then(two()).await.unwrap();
@@ -37,8 +38,10 @@ async fn t017_t135_a_run_that_waits_in_a_chain_is_cancelled_at_once() {
 
 /// In the reference this takes a run whose step was not enqueued. Here the first step always is, and is
 /// withdrawn while no worker has taken it.
+///
+/// Scenarios: T018, H060
 #[tokio::test]
-async fn t018_h060_a_run_of_which_nothing_has_been_taken_is_cancelled_at_once() {
+async fn a_run_of_which_nothing_has_been_taken_is_cancelled_at_once() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(two()).await;
@@ -55,8 +58,9 @@ async fn t018_h060_a_run_of_which_nothing_has_been_taken_is_cancelled_at_once() 
     .await;
 }
 
+/// Scenarios: T019, T025, T136, H061, H062
 #[tokio::test]
-async fn t019_t025_t136_h061_h062_work_that_runs_ends_first_and_then_the_run_is_cancelled() {
+async fn work_that_runs_ends_first_and_then_the_run_is_cancelled() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(two()).await;
@@ -82,8 +86,9 @@ async fn t019_t025_t136_h061_h062_work_that_runs_ends_first_and_then_the_run_is_
     .await;
 }
 
+/// Scenarios: T020, H064, H066
 #[tokio::test]
-async fn t020_h064_h066_cancelling_twice_is_fine_and_fires_once() {
+async fn cancelling_twice_is_fine_and_fires_once() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(two()).await;
@@ -105,8 +110,9 @@ async fn t020_h064_h066_cancelling_twice_is_fine_and_fires_once() {
     .await;
 }
 
+/// Scenarios: T021, H063
 #[tokio::test]
-async fn t021_h063_cancelling_an_ended_run_names_it_and_its_status() {
+async fn cancelling_an_ended_run_names_it_and_its_status() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let single = |name: &str, goes_on: bool| {
@@ -132,7 +138,7 @@ async fn t021_h063_cancelling_an_ended_run_names_it_and_its_status() {
             (skipped, RunStatus::Skipped, "a skipped"),
         ] {
             match run.cancel().await.unwrap_err() {
-                Error::RunEnded {
+                Error::NotCancellable {
                     run: id, status, ..
                 } => {
                     assert_eq!((id, status), (run.id(), wanted));
@@ -145,8 +151,9 @@ async fn t021_h063_cancelling_an_ended_run_names_it_and_its_status() {
     .await;
 }
 
+/// Scenarios: T022
 #[tokio::test]
-async fn t022_a_cancel_that_is_rolled_back_never_was() {
+async fn a_cancel_that_is_rolled_back_never_was() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.client.start(two()).then(two()).await.unwrap();
@@ -170,8 +177,9 @@ async fn t022_a_cancel_that_is_rolled_back_never_was() {
     .await;
 }
 
+/// Scenarios: T023, T024, H068, H070, H082
 #[tokio::test]
-async fn t023_t024_h068_h070_h082_nothing_is_enqueued_once_a_run_is_cancelled() {
+async fn nothing_is_enqueued_once_a_run_is_cancelled() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(two()).await;
@@ -187,8 +195,9 @@ async fn t023_t024_h068_h070_h082_nothing_is_enqueued_once_a_run_is_cancelled() 
     .await;
 }
 
+/// Scenarios: T026, H067
 #[tokio::test]
-async fn t026_h067_a_failure_during_a_cancel_is_kept_and_halts_nothing() {
+async fn a_failure_during_a_cancel_is_kept_and_halts_nothing() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(two()).await;
@@ -211,8 +220,9 @@ async fn t026_h067_a_failure_during_a_cancel_is_kept_and_halts_nothing() {
     .await;
 }
 
+/// Scenarios: T027
 #[tokio::test]
-async fn t027_a_halt_from_inside_during_a_cancel_is_kept() {
+async fn a_halt_from_inside_during_a_cancel_is_kept() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(two()).await;
@@ -224,8 +234,9 @@ async fn t027_a_halt_from_inside_during_a_cancel_is_kept() {
     .await;
 }
 
+/// Scenarios: T028
 #[tokio::test]
-async fn t028_the_last_one_turns_the_run_cancelled() {
+async fn the_last_one_turns_the_run_cancelled() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -249,8 +260,10 @@ async fn t028_the_last_one_turns_the_run_cancelled() {
 }
 
 /// The reference leaves it in the queue for an hour. Here it is withdrawn.
+///
+/// Scenarios: T030, T188
 #[tokio::test]
-async fn t030_t188_work_that_waits_for_its_time_is_withdrawn() {
+async fn work_that_waits_for_its_time_is_withdrawn() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it

@@ -1,4 +1,4 @@
-//! Runs that come after runs.
+//! Chains: runs that start after other runs.
 
 use pipeline::{Continue, Pipeline, Run, RunFilter};
 use tests::with_database;
@@ -21,8 +21,9 @@ async fn chain(it: &Hand<'_>, names: [&str; 3]) -> [Run; 3] {
     [run, second, third]
 }
 
+/// Scenarios: T033
 #[tokio::test]
-async fn t033_a_chain_can_be_followed_up_and_down() {
+async fn a_chain_can_be_followed_up_and_down() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let runs = chain(&it, ["a", "b", "c"]).await;
@@ -43,8 +44,9 @@ async fn t033_a_chain_can_be_followed_up_and_down() {
     .await;
 }
 
+/// Scenarios: T252, H005, H009
 #[tokio::test]
-async fn t252_h005_h009_one_run_starts_in_the_transaction_that_ends_the_one_before() {
+async fn one_run_starts_in_the_transaction_that_ends_the_one_before() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let [a, b, c] = chain(&it, ["a", "b", "c"]).await;
@@ -60,8 +62,9 @@ async fn t252_h005_h009_one_run_starts_in_the_transaction_that_ends_the_one_befo
     .await;
 }
 
+/// Scenarios: T253, T262
 #[tokio::test]
-async fn t253_t262_what_comes_after_a_run_that_halted_is_skipped_and_says_so() {
+async fn what_comes_after_a_run_that_halted_is_skipped_and_says_so() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let [a, b, c] = chain(&it, ["a", "b", "c"]).await;
@@ -115,8 +118,9 @@ async fn the_chain_of_a_run_that_does_not_exist_is_an_error() {
     .await;
 }
 
+/// Scenarios: T254, T255
 #[tokio::test]
-async fn t254_t255_several_come_after_one() {
+async fn several_come_after_one() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         for (end, status, steps) in [
@@ -135,8 +139,9 @@ async fn t254_t255_several_come_after_one() {
     .await;
 }
 
+/// Scenarios: T256, U016
 #[tokio::test]
-async fn t256_u016_one_comes_after_several_that_start_together() {
+async fn one_comes_after_several_that_start_together() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let start = it.client.start((one("a"), one("b"))).then(one("c"));
@@ -154,8 +159,9 @@ async fn t256_u016_one_comes_after_several_that_start_together() {
     .await;
 }
 
+/// Scenarios: T260, H065
 #[tokio::test]
-async fn t260_h065_cancelling_a_run_skips_what_comes_after_it() {
+async fn cancelling_a_run_skips_what_comes_after_it() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         // One that waits in its chain.
@@ -179,8 +185,9 @@ async fn t260_h065_cancelling_a_run_skips_what_comes_after_it() {
     .await;
 }
 
+/// Scenarios: T248, H017
 #[tokio::test]
-async fn t248_h017_what_is_chained_to_a_run_that_has_succeeded_starts_at_once() {
+async fn what_is_chained_to_a_run_that_has_succeeded_starts_at_once() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(one("a")).await;
@@ -193,8 +200,9 @@ async fn t248_h017_what_is_chained_to_a_run_that_has_succeeded_starts_at_once() 
     .await;
 }
 
+/// Scenarios: T249
 #[tokio::test]
-async fn t249_what_is_chained_to_a_run_that_has_halted_is_skipped_at_once() {
+async fn what_is_chained_to_a_run_that_has_halted_is_skipped_at_once() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(one("a")).await;
@@ -208,8 +216,9 @@ async fn t249_what_is_chained_to_a_run_that_has_halted_is_skipped_at_once() {
     .await;
 }
 
+/// Scenarios: T250
 #[tokio::test]
-async fn t250_what_is_chained_to_several_that_have_ended_starts_at_once() {
+async fn what_is_chained_to_several_that_have_ended_starts_at_once() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let (a, b) = (it.start(one("a")).await, it.start(one("b")).await);
@@ -223,8 +232,10 @@ async fn t250_what_is_chained_to_several_that_have_ended_starts_at_once() {
 }
 
 /// The end of a run, what is skipped because of it and the callbacks of both: one transaction.
+///
+/// Scenarios: H006
 #[tokio::test]
-async fn h006_what_is_rolled_back_has_moved_no_chain() {
+async fn what_is_rolled_back_has_moved_no_chain() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let [a, b, _] = chain(&it, ["a", "b", "c"]).await;
@@ -252,8 +263,9 @@ async fn h006_what_is_rolled_back_has_moved_no_chain() {
     .await;
 }
 
+/// Scenarios: H010
 #[tokio::test]
-async fn h010_an_end_that_comes_again_starts_nothing_again() {
+async fn an_end_that_comes_again_starts_nothing_again() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let [a, b, _] = chain(&it, ["a", "b", "c"]).await;
@@ -272,8 +284,10 @@ async fn h010_an_end_that_comes_again_starts_nothing_again() {
 }
 
 /// The first try to start a chained run is a deadlock's victim: the whole advance is sent again.
+///
+/// Scenarios: H013, H014
 #[tokio::test(flavor = "multi_thread")]
-async fn h013_h014_an_advance_that_the_database_breaks_off_is_done_again() {
+async fn an_advance_that_the_database_breaks_off_is_done_again() {
     with_database(async |db| {
         sqlx::raw_sql(
             "create sequence public.tries;
@@ -310,8 +324,9 @@ async fn h013_h014_an_advance_that_the_database_breaks_off_is_done_again() {
     .await;
 }
 
+/// Scenarios: H018
 #[tokio::test]
-async fn h018_a_chain_that_cannot_be_registered_leaves_nothing_behind() {
+async fn a_chain_that_cannot_be_registered_leaves_nothing_behind() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let run = it.start(one("a")).await;

@@ -1,4 +1,4 @@
-//! Old runs go, and with them all that was theirs.
+//! Pruning: old runs are deleted with all their rows.
 
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use crate::runs::support::{act, eventually, take_up_all};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// Scenarios: T034, T035, T036, T037, T038, T039, T040, T041
 #[tokio::test]
-async fn t034_t035_t036_t037_t038_t039_t040_t041_old_runs_that_have_ended_go_and_others_stay() {
+async fn old_runs_that_have_ended_go_and_others_stay() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let one = || {

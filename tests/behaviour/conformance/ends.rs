@@ -1,4 +1,4 @@
-//! What an end does: to its step, to its run, when it comes again.
+//! The end of an attempt: its effect on the step and the run, and a repeated end.
 
 use std::time::Duration;
 
@@ -18,8 +18,9 @@ fn one(attempts: u16) -> Pipeline {
     })
 }
 
+/// Scenarios: T045, T048, T060, T137, T168, T182
 #[tokio::test]
-async fn t045_t048_t060_t137_t168_t182_an_end_succeeds_its_step_and_the_last_its_run() {
+async fn an_end_succeeds_its_step_and_the_last_its_run() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(one(1)).await;
@@ -31,8 +32,9 @@ async fn t045_t048_t060_t137_t168_t182_an_end_succeeds_its_step_and_the_last_its
     .await;
 }
 
+/// Scenarios: T046, T104, T105, T183
 #[tokio::test]
-async fn t046_t104_t105_t183_a_failure_keeps_its_class_its_message_and_its_attempts() {
+async fn a_failure_keeps_its_class_its_message_and_its_attempts() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         for (class, message) in [
@@ -58,8 +60,9 @@ async fn t046_t104_t105_t183_a_failure_keeps_its_class_its_message_and_its_attem
     .await;
 }
 
+/// Scenarios: T103, T106, T107, T108, T109
 #[tokio::test]
-async fn t103_t106_t107_t108_t109_what_has_not_run_has_no_error_no_attempt_and_no_duration() {
+async fn what_has_not_run_has_no_error_no_attempt_and_no_duration() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -85,8 +88,9 @@ async fn t103_t106_t107_t108_t109_what_has_not_run_has_no_error_no_attempt_and_n
     .await;
 }
 
+/// Scenarios: T169, T267
 #[tokio::test]
-async fn t169_t267_a_discarded_attempt_is_the_last_and_fails_its_step() {
+async fn a_discarded_attempt_is_the_last_and_fails_its_step() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -108,8 +112,9 @@ async fn t169_t267_a_discarded_attempt_is_the_last_and_fails_its_step() {
     .await;
 }
 
+/// Scenarios: T043, T051, T273, T274, T275, H078
 #[tokio::test]
-async fn t043_t051_t273_t274_t275_h078_an_end_that_comes_again_changes_nothing() {
+async fn an_end_that_comes_again_changes_nothing() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let rows = "select (select r::text from pipeline.runs r where id = $1)
@@ -148,8 +153,9 @@ async fn t043_t051_t273_t274_t275_h078_an_end_that_comes_again_changes_nothing()
     .await;
 }
 
+/// Scenarios: T009, T063
 #[tokio::test]
-async fn t009_t063_an_end_that_comes_again_enqueues_nothing_again() {
+async fn an_end_that_comes_again_enqueues_nothing_again() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -179,8 +185,10 @@ async fn t009_t063_an_end_that_comes_again_enqueues_nothing_again() {
 }
 
 /// The lease of the first worker ran out and another has taken the step over.
+///
+/// Scenarios: H077
 #[tokio::test]
-async fn h077_the_end_of_an_attempt_that_was_taken_over_is_ignored() {
+async fn the_end_of_an_attempt_that_was_taken_over_is_ignored() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it.start(one(3)).await;
@@ -204,8 +212,9 @@ async fn h077_the_end_of_an_attempt_that_was_taken_over_is_ignored() {
     .await;
 }
 
+/// Scenarios: T047, T049, T138, T139
 #[tokio::test]
-async fn t047_t049_t138_t139_a_run_is_over_when_no_step_is_left_and_then_says_how() {
+async fn a_run_is_over_when_no_step_is_left_and_then_says_how() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let pipeline = |goes_on| {
@@ -237,8 +246,9 @@ async fn t047_t049_t138_t139_a_run_is_over_when_no_step_is_left_and_then_says_ho
     .await;
 }
 
+/// Scenarios: T125, T126, T127, T128, T129, T130, T131, T132, U018
 #[test]
-fn t125_to_t132_u018_which_statuses_of_a_run_are_its_end() {
+fn which_statuses_of_a_run_are_its_end() {
     for (scenario, status, ended) in [
         ("T125", RunStatus::Pending, false),
         ("T126", RunStatus::Running, false),
@@ -253,8 +263,9 @@ fn t125_to_t132_u018_which_statuses_of_a_run_are_its_end() {
     }
 }
 
+/// Scenarios: T173, T174, T175, T176, T177, T178
 #[test]
-fn t173_to_t178_which_statuses_of_a_step_are_its_end() {
+fn which_statuses_of_a_step_are_its_end() {
     for (scenario, status, ended) in [
         ("T173", StepStatus::Pending, false),
         ("T174", StepStatus::Enqueued, false),
@@ -270,8 +281,9 @@ fn t173_to_t178_which_statuses_of_a_step_are_its_end() {
     assert!(StepStatus::EndedRun.is_ended() && StepStatus::SkippedByBranch.is_ended());
 }
 
+/// Scenarios: T120, T121, T122, T133, T134, T170
 #[tokio::test]
-async fn t120_t121_t122_t133_t134_t170_a_chained_run_waits_and_then_begins_or_is_skipped() {
+async fn a_chained_run_waits_and_then_begins_or_is_skipped() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         for (end, status, step) in [
@@ -296,8 +308,9 @@ async fn t120_t121_t122_t133_t134_t170_a_chained_run_waits_and_then_begins_or_is
     .await;
 }
 
+/// Scenarios: T179, T180, T181, T184
 #[tokio::test]
-async fn t179_t180_t181_t184_where_a_pending_step_goes() {
+async fn where_a_pending_step_goes() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let pipeline = || {
@@ -334,8 +347,10 @@ async fn t179_t180_t181_t184_where_a_pending_step_goes() {
 }
 
 /// The one way back is to open the run again, as its next round (rule 19).
+///
+/// Scenarios: T143, T144, T145, T146, T190, T191
 #[tokio::test]
-async fn t143_to_t146_t190_t191_an_ended_run_is_opened_again_only_if_it_did_not_succeed() {
+async fn an_ended_run_is_opened_again_only_if_it_did_not_succeed() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let pipeline = |goes_on| {
@@ -357,6 +372,7 @@ async fn t143_to_t146_t190_t191_an_ended_run_is_opened_again_only_if_it_did_not_
             let refused = run.reopen().await.unwrap_err().to_string();
             let names = format!("run {} is {status} and cannot be reopened", run.id());
             assert!(refused.starts_with(&names), "{refused}");
+            assert!(refused.contains("`run.rerun()`"), "{refused}");
             assert_eq!(it.status(run.id()).await, status);
         }
         let failed = it.start(pipeline(true)).await;
@@ -378,8 +394,10 @@ async fn t143_to_t146_t190_t191_an_ended_run_is_opened_again_only_if_it_did_not_
 
 /// A step and its run end in one transaction. If somebody's hands have come between them, the reconciler
 /// makes good for it, callbacks included; a run that waits for a step it leaves alone.
+///
+/// Scenarios: T044, T118, T119, H079
 #[tokio::test(flavor = "multi_thread")]
-async fn t044_t118_t119_h079_a_run_whose_steps_have_all_ended_is_ended() {
+async fn a_run_whose_steps_have_all_ended_is_ended() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let waiting = it

@@ -1,4 +1,4 @@
-//! A worker whose every claim and every end is the test's, and steps that are never performed.
+//! A worker whose claims and ends the test makes one by one; its steps are never performed.
 
 use std::collections::HashMap;
 

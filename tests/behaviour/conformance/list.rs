@@ -1,8 +1,8 @@
-//! `docs/conformance.md` and the tests say the same.
+//! `docs/conformance.md` and the tests agree.
 //!
-//! The list names each scenario once. What it names as shown has a test, and a test that bears a
-//! scenario's number in its name is named there. Numbers in a name stand before the first word:
-//! `t055_halt_..`, `t001_t002_..`, or from one to another `t125_to_t132_..`.
+//! The page names each scenario of the reference study once, and for each scenario that is shown
+//! the tests that show it. A test names its scenarios in a line of its doc comment,
+//! `/// Scenarios: T055, T061`. Each pair of scenario and test stands in both places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -105,10 +105,11 @@ fn rows() -> Vec<(String, Row)> {
     rows
 }
 
-/// All tests: those of this package by their module, those inside a crate as `crate/module`.
-fn tests() -> BTreeSet<String> {
+/// Every test with the scenarios that its doc comment names. Tests of this package are named by their
+/// module, tests inside a crate as `crate/module`.
+fn tests() -> BTreeMap<String, BTreeSet<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut found = BTreeSet::new();
+    let mut found = BTreeMap::new();
     for (crate_name, folder) in [
         ("", "tests/behaviour"),
         ("pipeline/", "pipeline/src"),
@@ -119,7 +120,7 @@ fn tests() -> BTreeSet<String> {
     found
 }
 
-fn collect(folder: &Path, module: &str, found: &mut BTreeSet<String>) {
+fn collect(folder: &Path, module: &str, found: &mut BTreeMap<String, BTreeSet<String>>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap();
@@ -131,47 +132,37 @@ fn collect(folder: &Path, module: &str, found: &mut BTreeSet<String>) {
                 name => format!("{module}{name}::"),
             };
             let source = std::fs::read_to_string(&path).unwrap();
-            found.extend(functions(&source).map(|name| format!("{inner}{name}")));
+            for (test, scenarios) in functions(&source) {
+                found.insert(format!("{inner}{test}"), scenarios);
+            }
         }
     }
 }
 
-/// The functions that are tests.
-fn functions(source: &str) -> impl Iterator<Item = &str> {
-    let mut is_test = false;
-    source.lines().filter_map(move |line| {
-        let line = line.trim();
-        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
-            is_test = true;
+/// Returns the test functions of a source file, each with the scenarios of its doc comment.
+fn functions(source: &str) -> Vec<(&str, BTreeSet<String>)> {
+    let mut tests = Vec::new();
+    let (mut is_test, mut scenarios) = (false, BTreeSet::new());
+    for line in source.lines().map(str::trim) {
+        if let Some(list) = line.strip_prefix("/// Scenarios:") {
+            scenarios.extend(list.split(',').map(|it| it.trim().to_owned()));
         }
-        let name = line.strip_prefix("async ").unwrap_or(line);
-        let name = name.strip_prefix("fn ")?.split(['(', '<']).next()?;
-        std::mem::take(&mut is_test).then_some(name)
-    })
-}
-
-/// The numbers that a test's name begins with.
-fn numbers(test: &str, all: &BTreeSet<String>) -> BTreeSet<String> {
-    let name = test.rsplit("::").next().unwrap_or(test);
-    let mut found = BTreeSet::new();
-    let mut from: Option<String> = None;
-    let mut last = String::new();
-    for word in name.split('_') {
-        if word == "to" && !last.is_empty() {
-            from = Some(last.clone());
-            continue;
+        is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+        let function = line.strip_prefix("async ").unwrap_or(line);
+        if let Some(function) = function.strip_prefix("fn ") {
+            let name = function.split(['(', '<']).next().unwrap_or(function);
+            let scenarios = std::mem::take(&mut scenarios);
+            if std::mem::take(&mut is_test) {
+                tests.push((name, scenarios));
+            } else {
+                assert!(
+                    scenarios.is_empty(),
+                    "`{name}` names scenarios and is no test"
+                );
+            }
         }
-        let number = word.to_uppercase();
-        if !is_scenario(&number) || word == number {
-            break;
-        }
-        if let Some(from) = from.take() {
-            found.extend(all.range(from..=number.clone()).cloned());
-        }
-        last.clone_from(&number);
-        found.insert(number);
     }
-    found
+    tests
 }
 
 #[test]
@@ -204,27 +195,48 @@ fn every_answer_is_complete() {
 }
 
 #[test]
-fn the_tests_that_are_named_are_there_and_those_with_a_number_are_named() {
+fn the_page_and_the_tests_name_the_same_pairs_of_scenario_and_test() {
     let (all, tests, rows) = (scenarios(), tests(), rows());
-    let mut named: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut on_the_page: BTreeSet<(&str, &str)> = BTreeSet::new();
     for (number, row) in &rows {
         for test in &row.tests {
-            assert!(tests.contains(test), "{number}: there is no test `{test}`");
-            assert_ne!(row.answer, "not shown yet", "{number} names `{test}`");
-            let borne = numbers(test, &all);
             assert!(
-                borne.is_empty() || borne.contains(number),
-                "`{test}` does not bear the number {number}"
+                tests.contains_key(test),
+                "{number}: there is no test `{test}`"
             );
-            named.entry(test).or_default().insert(number);
+            assert_ne!(row.answer, "not shown yet", "{number} names `{test}`");
+            on_the_page.insert((number, test));
         }
     }
-    for test in &tests {
-        for number in numbers(test, &all) {
-            assert!(all.contains(&number), "`{test}`: there is no {number}");
-            let is_named = named.get(&**test).is_some_and(|it| it.contains(&*number));
-            assert!(is_named, "`{test}` is not named at {number}");
+    let mut in_the_tests: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for (test, scenarios) in &tests {
+        for number in scenarios {
+            assert!(
+                all.contains(number),
+                "`{test}`: there is no scenario `{number}`"
+            );
+            in_the_tests.insert((number, test));
         }
+    }
+    let only_page: Vec<_> = on_the_page.difference(&in_the_tests).collect();
+    let only_tests: Vec<_> = in_the_tests.difference(&on_the_page).collect();
+    assert!(
+        only_page.is_empty() && only_tests.is_empty(),
+        "named on the page, not in the test's doc comment: {only_page:?}; \
+        named in the test's doc comment, not on the page: {only_tests:?}"
+    );
+}
+
+#[test]
+fn the_name_of_a_test_is_a_behaviour_and_bears_no_number() {
+    for test in tests().keys() {
+        let name = test.rsplit("::").next().unwrap_or(test);
+        let first = name.split('_').next().unwrap_or(name);
+        assert!(
+            !is_scenario(&first.to_uppercase()),
+            "`{test}`: the number belongs into the doc comment, `/// Scenarios: {}`",
+            first.to_uppercase()
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! Races: each alone, many rounds, each with engines of its own on connections of their own.
+//! Races, many rounds of each. Each side has an engine and connections of its own.
 
 use ::jobs::extension::Claimed;
 use ::jobs::testing::{ManualEngine, Slots};
@@ -58,18 +58,21 @@ async fn ends_at_once(keys: &'static [&'static str], rounds: usize) {
     .await;
 }
 
+/// Scenarios: T227
 #[tokio::test(flavor = "multi_thread")]
-async fn t227_two_ends_at_once_never_leave_the_step_after_them_pending() {
+async fn two_ends_at_once_never_leave_the_step_after_them_pending() {
     ends_at_once(&["a", "b"], 50).await;
 }
 
+/// Scenarios: T228
 #[tokio::test(flavor = "multi_thread")]
-async fn t228_three_ends_at_once_never_leave_the_step_after_them_pending() {
+async fn three_ends_at_once_never_leave_the_step_after_them_pending() {
     ends_at_once(&["a", "b", "c"], 50).await;
 }
 
+/// Scenarios: T230
 #[tokio::test(flavor = "multi_thread")]
-async fn t230_one_end_sent_twice_at_once_enqueues_the_next_step_once() {
+async fn one_end_sent_twice_at_once_enqueues_the_next_step_once() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let (mut one, mut other) = (engine(db.pool()).await, engine(db.pool()).await);
@@ -201,13 +204,15 @@ async fn cancel_against_release(next: &'static [&'static str], rounds: usize) {
     .await;
 }
 
+/// Scenarios: T031
 #[tokio::test(flavor = "multi_thread")]
-async fn t031_a_cancel_and_the_end_that_enqueues_a_step() {
+async fn a_cancel_and_the_end_that_enqueues_a_step_leave_it_running_or_without_a_job() {
     cancel_against_release(&["a"], 50).await;
 }
 
+/// Scenarios: T032
 #[tokio::test(flavor = "multi_thread")]
-async fn t032_a_cancel_and_the_end_that_enqueues_several_steps() {
+async fn a_cancel_and_the_end_that_enqueues_several_steps_leave_all_running_or_none() {
     cancel_against_release(&["a", "b", "c", "d"], 50).await;
 }
 
@@ -238,8 +243,10 @@ async fn the_last_ends_of_a_run_at_once_fire_its_callbacks_once() {
 }
 
 /// The deciding step at the root ends, and the run is cancelled.
+///
+/// Scenarios: H086
 #[tokio::test(flavor = "multi_thread")]
-async fn h086_cancel_against_the_decision_of_a_branch_at_the_root() {
+async fn a_cancel_and_the_decision_of_a_branch_at_the_root_leave_the_run_cancelled() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let mut hand = engine(db.pool()).await;

@@ -1,4 +1,4 @@
-//! Re-running: what the page of the reference does on a button, as far as it is the engine's.
+//! Re-running: a button on the reference system's page; here the part that concerns the engine.
 
 use pipeline::Pipeline;
 use tests::with_database;
@@ -14,8 +14,9 @@ fn two(name: &str) -> Pipeline {
     })
 }
 
+/// Scenarios: T095, T096
 #[tokio::test]
-async fn t095_t096_a_rerun_is_a_run_of_its_own_and_leaves_the_old_one_as_it_was() {
+async fn a_rerun_is_a_run_of_its_own_and_leaves_the_old_one_as_it_was() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let start = it.client.start(two("first")).then(two("second"));

@@ -1,4 +1,4 @@
-//! Retries are the job's; types that nobody knows; params that do not decode.
+//! Retries of jobs, job types that no worker knows, and params that do not decode.
 
 use std::time::Duration;
 
@@ -26,8 +26,9 @@ impl Perform for Flaky {
     }
 }
 
+/// Scenarios: T265
 #[tokio::test(flavor = "multi_thread")]
-async fn t265_a_step_that_is_tried_again_is_enqueued_meanwhile_and_never_failed() {
+async fn a_step_that_is_tried_again_is_enqueued_meanwhile_and_never_failed() {
     with_database(async |db| {
         let it = Running::start_with(db, |worker| worker.register::<Flaky>());
         let pipeline = declare(|p| {
@@ -50,8 +51,9 @@ async fn t265_a_step_that_is_tried_again_is_enqueued_meanwhile_and_never_failed(
     .await;
 }
 
+/// Scenarios: T266
 #[tokio::test(flavor = "multi_thread")]
-async fn t266_a_step_that_fails_each_time_has_failed_when_its_attempts_are_used_up() {
+async fn a_step_that_fails_each_time_has_failed_when_its_attempts_are_used_up() {
     with_database(async |db| {
         let it = Running::start(db);
         it.script.tell("a", What::Fail);
@@ -114,8 +116,10 @@ async fn gives_up(it: &Running, db: &tests::Database, pipeline: Pipeline) -> (Ru
 
 /// In the reference a missing class fails its step when it is enqueued. Here the job waits for a worker
 /// that knows it, and fails when there has been none for ten minutes; then all goes as after any failure.
+///
+/// Scenarios: T015, H019, H022, H024
 #[tokio::test(flavor = "multi_thread")]
-async fn t015_h019_h022_h024_a_type_that_no_worker_knows_fails_its_step_after_a_while() {
+async fn a_type_that_no_worker_knows_fails_its_step_after_a_while() {
     with_database(async |db| {
         let it = Running::start(db);
         let (run, status) = gives_up(
@@ -155,8 +159,9 @@ async fn t015_h019_h022_h024_a_type_that_no_worker_knows_fails_its_step_after_a_
     .await;
 }
 
+/// Scenarios: H023
 #[tokio::test(flavor = "multi_thread")]
-async fn h023_two_types_that_no_worker_knows_fail_both() {
+async fn two_types_that_no_worker_knows_fail_both() {
     with_database(async |db| {
         let it = Running::start(db);
         let (run, status) = gives_up(
@@ -175,8 +180,9 @@ async fn h023_two_types_that_no_worker_knows_fail_both() {
     .await;
 }
 
+/// Scenarios: T210, T211, T212
 #[tokio::test(flavor = "multi_thread")]
-async fn t210_t211_t212_a_type_that_no_worker_knows_before_a_barrier() {
+async fn a_type_that_no_worker_knows_before_a_barrier() {
     with_database(async |db| {
         let it = Running::start(db);
         let phases = |goes_on: bool, two: bool| {
@@ -253,8 +259,10 @@ macro_rules! quiet {
 quiet!(Sized1 Sized2);
 
 /// The counterpart of a constructor that raises.
+///
+/// Scenarios: H025
 #[tokio::test(flavor = "multi_thread")]
-async fn h025_params_that_do_not_decode_fail_their_step_and_name_the_field() {
+async fn params_that_do_not_decode_fail_their_step_and_name_the_field() {
     with_database(async |db| {
         let it = Running::start_with(db, |worker| worker.register::<Sized1>());
         let pipeline = declare(|p| {

@@ -38,8 +38,9 @@ struct NoJson {
     pairs: BTreeMap<(u8, u8), u8>,
 }
 
+/// Scenarios: H028
 #[test]
-fn h028_params_that_have_no_json_are_refused_with_the_declaration() {
+fn params_that_have_no_json_are_refused_with_the_declaration() {
     let declared = Pipeline::configure("p", |p| {
         let pairs = BTreeMap::from([((1, 2), 3)]);
         p.step("bad", NoJson { pairs });
@@ -61,8 +62,9 @@ async fn queue(it: &Hand<'_>) -> Vec<(String, i64, i64, bool)> {
     .unwrap()
 }
 
+/// Scenarios: T001, T002, T003, T004, T061, T164, T236
 #[tokio::test]
-async fn t001_t002_t003_t004_t061_t164_t236_each_root_is_enqueued_with_a_batch_of_its_own() {
+async fn each_root_is_enqueued_with_a_batch_of_its_own() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let run = it
@@ -85,8 +87,9 @@ async fn t001_t002_t003_t004_t061_t164_t236_each_root_is_enqueued_with_a_batch_o
     .await;
 }
 
+/// Scenarios: T005, T006, T007, T008, T225
 #[tokio::test]
-async fn t005_t006_t007_t008_t225_the_options_and_the_params_of_a_step_are_its_jobs() {
+async fn the_options_and_the_params_of_a_step_are_its_jobs() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         it.start(declare(|p| {
@@ -125,8 +128,9 @@ async fn t005_t006_t007_t008_t225_the_options_and_the_params_of_a_step_are_its_j
     .await;
 }
 
+/// Scenarios: T011
 #[tokio::test]
-async fn t011_starting_nothing_is_fine() {
+async fn starting_nothing_is_fine() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let none: Vec<Pipeline> = Vec::new();
@@ -135,8 +139,9 @@ async fn t011_starting_nothing_is_fine() {
     .await;
 }
 
+/// Scenarios: T102, T161, T162, T163
 #[tokio::test]
-async fn t102_t161_t162_t163_a_run_has_its_name_its_steps_and_their_edges() {
+async fn a_run_has_its_name_its_steps_and_their_edges() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let run = it
@@ -197,8 +202,9 @@ async fn waits(it: &Hand<'_>, run: &Run) -> Vec<String> {
     .await
 }
 
+/// Scenarios: T166, T167, T171
 #[tokio::test]
-async fn t166_t167_t171_a_step_waits_for_as_many_as_come_before_it() {
+async fn a_step_waits_for_as_many_as_come_before_it() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let first = named("first", |p| {
@@ -223,8 +229,9 @@ async fn t166_t167_t171_a_step_waits_for_as_many_as_come_before_it() {
     .await;
 }
 
+/// Scenarios: T194, T195
 #[tokio::test]
-async fn t194_t195_a_key_is_there_once_in_a_pipeline_and_may_be_in_another() {
+async fn a_key_is_there_once_in_a_pipeline_and_may_be_in_another() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         let twice = Pipeline::configure("twice", |p| {
@@ -260,8 +267,9 @@ fn single() -> Pipeline {
     })
 }
 
+/// Scenarios: T234, T235
 #[tokio::test]
-async fn t234_t235_a_start_that_is_rolled_back_never_was_and_can_be_done_again() {
+async fn a_start_that_is_rolled_back_never_was_and_can_be_done_again() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let mut tx = db.pool().begin().await.unwrap();
@@ -280,8 +288,10 @@ async fn t234_t235_a_start_that_is_rolled_back_never_was_and_can_be_done_again()
 
 /// Run, steps and root jobs appear together, or not at all (rule 7): there is no run that was stored and
 /// not started.
+///
+/// Scenarios: H074, H075
 #[tokio::test]
-async fn h074_h075_a_start_that_fails_leaves_nothing_behind() {
+async fn a_start_that_fails_leaves_nothing_behind() {
     with_database(async |db| {
         let it = Hand::new(db).await;
         sqlx::raw_sql(
@@ -299,8 +309,9 @@ async fn h074_h075_a_start_that_fails_leaves_nothing_behind() {
     .await;
 }
 
+/// Scenarios: T222, T223, T231, U015
 #[tokio::test(flavor = "multi_thread")]
-async fn t222_t223_t231_u015_whole_runs_from_start_to_end() {
+async fn whole_runs_from_start_to_end() {
     with_database(async |db| {
         let it = Running::start(db);
         let video = named("video_processing", |p| {
@@ -356,8 +367,10 @@ async fn t222_t223_t231_u015_whole_runs_from_start_to_end() {
 }
 
 /// A job that was inserted inside an open transaction is found after its commit.
+///
+/// Scenarios: H081
 #[tokio::test(flavor = "multi_thread")]
-async fn h081_a_run_started_in_a_transaction_runs_after_its_commit() {
+async fn a_run_started_in_a_transaction_runs_after_its_commit() {
     with_database(async |db| {
         let it = Running::start(db);
         let mut tx = db.pool().begin().await.unwrap();

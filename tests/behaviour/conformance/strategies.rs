@@ -1,4 +1,4 @@
-//! Halt, continue, ignore; halting from inside; what an end does to the steps after it.
+//! The strategies Halt, Continue and Ignore, and the early end of a run by one of its steps.
 
 use pipeline::{Continue, Ignore};
 use tests::with_database;
@@ -6,8 +6,9 @@ use tests::with_database;
 use super::hand::{Hand, declare, end_run, failure};
 use crate::runs::support::act;
 
+/// Scenarios: T055, T232
 #[tokio::test]
-async fn t055_t232_halt_skips_every_pending_step_and_the_run_is_halted() {
+async fn halt_skips_every_pending_step_and_the_run_is_halted() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -27,8 +28,10 @@ async fn t055_t232_halt_skips_every_pending_step_and_the_run_is_halted() {
 
 /// The reference goes on to skip `c` and `d`, and halts: there a step's own strategy governs its edges
 /// only. Here it alone decides.
+///
+/// Scenarios: T056, T057, T245
 #[tokio::test]
-async fn t056_t057_t245_a_steps_own_ignore_under_halt_halts_nothing() {
+async fn a_steps_own_ignore_under_halt_halts_nothing() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -51,8 +54,9 @@ async fn t056_t057_t245_a_steps_own_ignore_under_halt_halts_nothing() {
     .await;
 }
 
+/// Scenarios: T244, T246
 #[tokio::test]
-async fn t244_t246_what_comes_after_an_ignored_failure_runs_all_the_way_down() {
+async fn what_comes_after_an_ignored_failure_runs_all_the_way_down() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -69,8 +73,9 @@ async fn t244_t246_what_comes_after_an_ignored_failure_runs_all_the_way_down() {
     .await;
 }
 
+/// Scenarios: T050, T058, T066, T233
 #[tokio::test]
-async fn t050_t058_t066_t233_continue_breaks_only_the_edges_of_what_failed() {
+async fn continue_breaks_only_the_edges_of_what_failed() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -90,8 +95,9 @@ async fn t050_t058_t066_t233_continue_breaks_only_the_edges_of_what_failed() {
     .await;
 }
 
+/// Scenarios: T059
 #[tokio::test]
-async fn t059_ignore_skips_nothing() {
+async fn ignore_skips_nothing() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -110,8 +116,9 @@ async fn t059_ignore_skips_nothing() {
     .await;
 }
 
+/// Scenarios: T208
 #[tokio::test]
-async fn t208_a_step_that_continues_under_ignore_breaks_all_that_comes_after_it() {
+async fn a_step_that_continues_under_ignore_breaks_all_that_comes_after_it() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -129,8 +136,9 @@ async fn t208_a_step_that_continues_under_ignore_breaks_all_that_comes_after_it(
     .await;
 }
 
+/// Scenarios: T065
 #[tokio::test]
-async fn t065_a_step_with_a_pending_upstream_stays_pending() {
+async fn a_step_with_a_pending_upstream_stays_pending() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -151,8 +159,9 @@ async fn t065_a_step_with_a_pending_upstream_stays_pending() {
     .await;
 }
 
+/// Scenarios: T224
 #[tokio::test]
-async fn t224_halt_lets_what_is_enqueued_run_on() {
+async fn halt_lets_what_is_enqueued_run_on() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -171,8 +180,9 @@ async fn t224_halt_lets_what_is_enqueued_run_on() {
     .await;
 }
 
+/// Scenarios: T237, T238, T239, T240
 #[tokio::test]
-async fn t237_t238_t239_t240_halting_from_inside_ends_a_run_early_and_well() {
+async fn halting_from_inside_ends_a_run_early_and_well() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it
@@ -195,8 +205,9 @@ async fn t237_t238_t239_t240_halting_from_inside_ends_a_run_early_and_well() {
     .await;
 }
 
+/// Scenarios: T241
 #[tokio::test]
-async fn t241_what_runs_beside_a_halt_from_inside_ends_as_ever() {
+async fn what_runs_beside_a_halt_from_inside_ends_as_ever() {
     with_database(async |db| {
         let mut it = Hand::new(db).await;
         let run = it

@@ -1,4 +1,4 @@
-//! What a cancelled step, its run's callbacks and its times say; and client transactions that are refused.
+//! The state, callbacks and times of cancelled steps; and client transactions that are refused.
 
 use std::time::Duration;
 
@@ -154,7 +154,7 @@ async fn a_reopening_that_is_refused_has_let_go_of_the_run_when_it_returns() {
             runtime.block_on(pool.close());
         });
         let error = returned.await.unwrap();
-        assert!(matches!(error, Error::RunEnded { .. }), "{error}");
+        assert!(matches!(error, Error::NotCancellable { .. }), "{error}");
         let locked: bool =
             sqlx::query_scalar("select locked from pipeline.lock_runs_v1(array[$1])")
                 .bind(id)

@@ -1,4 +1,4 @@
-//! What a declaration comes to.
+//! The graph that a declaration builds.
 
 use std::time::Duration;
 
@@ -108,8 +108,9 @@ fn problems<O>(declared: Result<Pipeline<O>, Invalid>) -> Vec<String> {
     }
 }
 
+/// Scenarios: U001
 #[test]
-fn u001_a_barrier_gathers_its_phase_and_gates_the_next() {
+fn a_barrier_gathers_its_phase_and_gates_the_next() {
     let declared = Pipeline::configure("u001", |p| {
         let a = p.step("a", Make);
         a.then("b", Add);
@@ -124,8 +125,9 @@ fn u001_a_barrier_gathers_its_phase_and_gates_the_next() {
     assert_eq!(after(spec, "e"), ["d"]);
 }
 
+/// Scenarios: U002
 #[test]
-fn u002_a_second_barrier_gathers_only_its_own_phase() {
+fn a_second_barrier_gathers_only_its_own_phase() {
     let declared = Pipeline::configure("u002", |p| {
         p.step("a", Make);
         p.barrier();
@@ -139,8 +141,9 @@ fn u002_a_second_barrier_gathers_only_its_own_phase() {
     assert_eq!(after(spec, "d"), ["(barrier:2)"]);
 }
 
+/// Scenarios: U003
 #[test]
-fn u003_a_step_keeps_its_earlier_upstream_beside_the_barrier() {
+fn a_step_keeps_its_earlier_upstream_beside_the_barrier() {
     let declared = Pipeline::configure("u003", |p| {
         let a = p.step("a", Make);
         p.barrier();
@@ -149,8 +152,9 @@ fn u003_a_step_keeps_its_earlier_upstream_beside_the_barrier() {
     assert_eq!(after(spec(&declared), "b"), ["a", "(barrier:1)"]);
 }
 
+/// Scenarios: U006
 #[test]
-fn u006_a_barrier_first_last_or_twice_is_refused() {
+fn a_barrier_first_last_or_twice_is_refused() {
     let first = problems(Pipeline::configure("first", |p| {
         p.barrier();
         p.step("a", Make);
@@ -172,8 +176,9 @@ fn u006_a_barrier_first_last_or_twice_is_refused() {
     );
 }
 
+/// Scenarios: U008
 #[test]
-fn u008_a_barrier_inside_an_arm_is_refused() {
+fn a_barrier_inside_an_arm_is_refused() {
     let found = problems(Pipeline::configure("u008", |p| {
         let a = p.step("a", Make);
         a.branch(
@@ -195,8 +200,9 @@ fn u008_a_barrier_inside_an_arm_is_refused() {
     );
 }
 
+/// Scenarios: U010
 #[test]
-fn u010_a_barrier_after_a_branch_waits_for_every_arm() {
+fn a_barrier_after_a_branch_waits_for_every_arm() {
     let declared = Pipeline::configure("u010", |p| {
         let a = p.step("a", Make);
         a.branch(
@@ -216,8 +222,9 @@ fn u010_a_barrier_after_a_branch_waits_for_every_arm() {
     }
 }
 
+/// Scenarios: U013
 #[test]
-fn u013_after_a_barrier_only_the_deciding_step_is_gated() {
+fn after_a_barrier_only_the_deciding_step_is_gated() {
     let declared = Pipeline::configure("u013", |p| {
         let a = p.step("a", Make);
         p.barrier();
@@ -239,8 +246,9 @@ fn u013_after_a_barrier_only_the_deciding_step_is_gated() {
     );
 }
 
+/// Scenarios: U029, U030
 #[test]
-fn u029_u030_settings_have_defaults_and_can_be_set() {
+fn settings_have_defaults_and_can_be_set() {
     let plain = Pipeline::configure("plain", |p| {
         p.step("a", Make);
     });
@@ -286,8 +294,9 @@ fn u029_u030_settings_have_defaults_and_can_be_set() {
     );
 }
 
+/// Scenarios: U034
 #[test]
-fn u034_steps_are_recorded_in_order_with_all_their_options_and_never_their_params() {
+fn steps_are_recorded_in_order_with_all_their_options_and_never_their_params() {
     let declared = Pipeline::configure("u034", |p| {
         let secret = "hunter2".to_owned();
         let a = p
@@ -345,8 +354,9 @@ fn u034_steps_are_recorded_in_order_with_all_their_options_and_never_their_param
     );
 }
 
+/// Scenarios: U035
 #[test]
-fn u035_every_mistake_of_a_declaration_is_told_at_once() {
+fn every_mistake_of_a_declaration_is_told_at_once() {
     let found = problems(Pipeline::configure("not a name", |p| {
         p.step("twice", Make);
         p.step("twice", Make);
@@ -362,8 +372,9 @@ fn u035_every_mistake_of_a_declaration_is_told_at_once() {
     assert!(empty[0].contains("no steps"), "{empty:?}");
 }
 
+/// Scenarios: U040
 #[test]
-fn u040_the_video_pipeline_of_the_readme() {
+fn the_video_pipeline_of_the_readme() {
     let declared = Pipeline::configure("video", |p| {
         let source = p.step("download", Make);
         let encoded = source.then("transcode", Add);
@@ -383,8 +394,9 @@ fn u040_the_video_pipeline_of_the_readme() {
     assert!(step(spec, "thumbnail").optional);
 }
 
+/// Scenarios: U042, U043
 #[test]
-fn u042_u043_branches_have_arms_come_together_and_follow_one_another() {
+fn branches_have_arms_come_together_and_follow_one_another() {
     let declared = Pipeline::configure("u042", |p| {
         let a = p.step("a", Make);
         let first = a.branch(
@@ -449,8 +461,9 @@ fn u042_u043_branches_have_arms_come_together_and_follow_one_another() {
     assert_eq!(arm("e"), None);
 }
 
+/// Scenarios: U044, U050
 #[test]
-fn u044_u050_a_step_has_its_own_strategy_or_none() {
+fn a_step_has_its_own_strategy_or_none() {
     let declared = Pipeline::configure("u044", |p| {
         let none = p.step("none", Make);
         none.then("halt", Add).failure_strategy(Halt);
@@ -474,8 +487,9 @@ fn u044_u050_a_step_has_its_own_strategy_or_none() {
     assert_eq!(after(spec, "mend"), ["ignore~"]);
 }
 
+/// Scenarios: U046
 #[test]
-fn u046_an_upstream_named_twice_is_one_edge() {
+fn an_upstream_named_twice_is_one_edge() {
     let declared = Pipeline::configure("u046", |p| {
         let a = p.step("a", Make);
         p.following((&a, &a)).step("b", Make);
@@ -709,8 +723,9 @@ impl Define for Video {
     }
 }
 
+/// Scenarios: U041
 #[test]
-fn u041_a_named_pipeline_is_declared_from_its_params() {
+fn a_named_pipeline_is_declared_from_its_params() {
     let presets = vec!["hd".to_owned(), "sd".to_owned()];
     let declared = Video { id: 7, presets }.pipeline();
     assert_eq!(Video::NAME, "video.processing");

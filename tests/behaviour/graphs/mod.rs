@@ -1,4 +1,4 @@
-//! Graphs as they are declared. No database is needed: what is wrong is said before any write.
+//! Graphs as they are declared. These tests need no database: mistakes are reported before any write.
 //!
 //! The scenarios of the reference system on definition and validation are told by their numbers, in
 //! our verbs. What concerns the untyped graph is in `pipeline/src/graph/tests/`.

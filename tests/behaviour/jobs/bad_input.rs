@@ -1,4 +1,4 @@
-//! Rule 29: what cannot be is refused before anything is written, by an error that names the thing,
+//! Rule 29: invalid input is refused before anything is written, by an error that names the thing,
 //! the value and the remedy.
 
 use std::time::Duration;
@@ -105,7 +105,7 @@ async fn arguments_are_at_most_a_mebibyte() {
         let error = refused(db, || new(&"x".repeat(room + 1))).await;
         assert_eq!(
             error.to_string(),
-            "1048577 bytes are too many for the arguments of `do`: 1048576 is the limit; store it \
+            "1048577 bytes of arguments for `do`, and 1048576 is the limit: store the data \
              elsewhere and pass a reference to it"
         );
         let most = client(db).enqueue(new(&"x".repeat(room))).await;
@@ -126,7 +126,7 @@ async fn a_nul_is_refused_wherever_it_hides() {
         let error = refused(db, || new("a").key("a\0b")).await;
         assert_eq!(
             error.to_string(),
-            "there is a NUL character in the unique key of `do`, which Postgres cannot store: remove \
+            "the key of `do` contains a NUL character, which Postgres cannot store: remove \
              it, or encode it"
         );
         // The text `\u0000` is no NUL.
@@ -141,12 +141,12 @@ async fn a_unique_key_is_not_empty_and_not_endless() {
         let error = refused(db, || new("a").key("")).await;
         assert_eq!(
             error.to_string(),
-            "the unique key of `do` is empty: give it a value, or leave it out"
+            "the key of `do` is empty: give it a value, or leave it out"
         );
         let error = refused(db, || new("a").key("x".repeat(513))).await;
         assert_eq!(
             error.to_string(),
-            "the unique key of `do` has 513 bytes, and 512 is the limit: shorten it"
+            "the key of `do` has 513 bytes, and 512 is the limit: shorten it"
         );
     })
     .await;
@@ -179,14 +179,14 @@ async fn a_job_that_has_no_json_is_refused() {
         assert!(matches!(
             error,
             Error::NotEncodable {
-                kind: "unspeakable",
+                job_type: "unspeakable",
                 ..
             }
         ));
         assert_eq!(
             error.to_string(),
-            "a `unspeakable` cannot be written as JSON: it must not be spoken; give its fields types \
-             that have, or another `Serialize`"
+            "a `unspeakable` cannot be written as JSON: it must not be spoken; use field types that \
+             can be, or implement `Serialize` by hand"
         );
     })
     .await;
@@ -199,7 +199,7 @@ async fn a_job_is_tried_at_least_once() {
             let error = refused(db, || new("a").max_attempts(attempts)).await;
             assert_eq!(
                 error.to_string(),
-                format!("`do` is to be tried {attempts} times: give it from 1 to 32767 attempts")
+                format!("the maximum number of attempts of `do` is {attempts}: use 1 to 32767")
             );
         }
         client(db)
@@ -317,7 +317,7 @@ async fn one_call_takes_a_hundred_thousand_jobs() {
         let error = client(db).enqueue_many(many.clone()).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "100001 jobs in one call, and 100000 is the limit: enqueue them in several"
+            "100001 jobs in one call, and 100000 is the limit: enqueue them in several calls"
         );
         let error = client(db).batch().jobs(many).await.unwrap_err();
         assert!(matches!(error, Error::TooMany { count: 100_001 }));
@@ -334,7 +334,7 @@ async fn a_worker_serves_queues_by_name_or_prefix() {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "the queue pattern `{pattern}` is neither a name nor the beginning of one \
+                    "the queue pattern `{pattern}` is neither a name nor a prefix of names \
                      followed by `*`: write it like `media`, `media.*` or `*`"
                 )
             );
@@ -356,7 +356,7 @@ async fn a_worker_needs_queues_slots_and_a_name_that_can_be_stored() {
         let error = refused_worker(set_up(db));
         assert_eq!(
             error.to_string(),
-            "the worker serves no queue: give it some with `.queue(\"default\", 16)`"
+            "the worker serves no queue: name one or more with `.queue(\"default\", 16)`"
         );
         for slots in [0, 100_001] {
             let error = refused_worker(set_up(db).queue("media", slots));
@@ -364,7 +364,7 @@ async fn a_worker_needs_queues_slots_and_a_name_that_can_be_stored() {
                 error.to_string(),
                 format!(
                     "queue `media` has {slots} slots: give it from 1 to 100000, or leave it out \
-                     if it is not to be served"
+                     if the worker is not to serve it"
                 )
             );
         }
@@ -376,7 +376,7 @@ async fn a_worker_needs_queues_slots_and_a_name_that_can_be_stored() {
             );
         }
         let error = set_up(db).run().await.unwrap_err();
-        assert!(matches!(error, Error::Worker(_)), "{error}");
+        assert!(matches!(error, Error::NoQueue), "{error}");
         let workers = client(db).workers().await.unwrap();
         assert!(workers.is_empty(), "none has been written down");
     })
@@ -392,8 +392,8 @@ fn a_worker_that_ended_by_itself_is_named_with_the_cause_and_the_remedy() {
     };
     assert_eq!(
         error.to_string(),
-        "worker `host:7` ended by itself: Failed to handle the new state: Worker is not running; what \
-         it ran goes to other workers when its leases run out; run it again"
+        "worker `host:7` stopped by itself: Failed to handle the new state: Worker is not running; other \
+         workers take over its jobs when their leases expire; run the worker again"
     );
 }
 
@@ -418,7 +418,7 @@ async fn two_job_types_of_one_worker_have_two_names() {
         let error = refused_worker(worker().register::<(Do, Doppelganger)>());
         assert_eq!(
             error.to_string(),
-            "two job types are called `do`: give one of them another #[job(name = \"..\")]"
+            "two job types are called `do`: give one of them another name with #[job(name = \"..\")]"
         );
         // Also deep inside of tuples.
         let error = refused_worker(worker().register::<((Do, (Do,)), ((Doppelganger,), Do))>());
@@ -444,9 +444,12 @@ async fn a_worker_that_could_do_nothing_is_refused() {
             .job_types("do")
             .job_types("mail.*");
         let error = refused_worker(none);
-        assert!(matches!(error, Error::OnlyMatchesNothing { .. }), "{error}");
+        assert!(matches!(error, Error::NoMatchingJobType { .. }), "{error}");
         let said = error.to_string();
-        assert!(said.contains("`mail.*`") && said.contains("(do)"), "{said}");
+        assert!(
+            said.contains("`mail.*`") && said.contains("it has `do`"),
+            "{said}"
+        );
     })
     .await;
 }

@@ -1,5 +1,5 @@
-//! What must not compile does not, and the compiler says why in a few words. `TRYBUILD=overwrite`
-//! writes what it says now to `tests/ui`.
+//! Mistakes that must not compile, with the compiler's messages. `TRYBUILD=overwrite` writes the current messages
+//! to `tests/ui`.
 
 #[test]
 fn a_mistake_in_a_jobs_attributes_is_shown_where_it_is() {

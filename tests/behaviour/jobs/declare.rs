@@ -1,4 +1,4 @@
-//! What a job says about itself, what it can know while it runs, and what its errors come to.
+//! The declaration of a job, its context while it runs, and the effect of its errors.
 
 use std::io;
 use std::time::Duration;
@@ -357,8 +357,8 @@ async fn an_output_that_cannot_be_stored_fails_the_job_and_says_why() {
         for (job, message) in [
             (
                 Print(size + 1),
-                "1048577 bytes are too many for the output of `print`: 1048576 is the limit; \
-                 store it elsewhere and pass a reference to it",
+                "1048577 bytes of output for `print`, and 1048576 is the limit: \
+                 store the data elsewhere and pass a reference to it",
             ),
             (
                 Print(0),

@@ -112,7 +112,7 @@ async fn a_job_that_blocks_its_thread_cannot_hold_a_stop() {
 async fn a_job_that_blocks_its_thread_is_named() {
     Captured::begin();
     with_database(async |db| {
-        let (begun, _has_begun) = channel();
+        let (begun, has_begun) = channel();
         let (let_go, go) = channel();
         let blocker = Blocker {
             begun,
@@ -121,8 +121,9 @@ async fn a_job_that_blocks_its_thread_is_named() {
         let worker = Running::start(db, |worker| {
             worker.register::<Block>().data(blocker).queue("default", 1)
         });
-        // Longer than a poll may take; the runtime's only thread stands still meanwhile.
+        // The job blocks the runtime's only thread for longer than a poll may take.
         std::thread::spawn(move || {
+            has_begun.recv().unwrap();
             std::thread::sleep(Duration::from_millis(1_500));
             let_go.send(())
         });

@@ -1,7 +1,7 @@
-//! Ends are committed in groups, and no end suffers from its company.
+//! Ends are committed in groups, and a bad end of a group does not affect the others.
 //!
-//! These tests run on one thread: a job that has passed the gate and its end come in one go, so that
-//! a job that says it is through has also reported.
+//! These tests run on one thread: a job that passes the gate reports its end before another task runs, so that a
+//! job that has logged that it is through has also reported.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A row that somebody holds never stops a worker: its end is deferred, and everything else goes on.
+//! A row that another session holds never stops a worker: the end of that row is deferred, and other work goes on.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Rule 3: whoever has lost a lease changes nothing, and knows when it has.
+//! Rule 3: a worker that has lost a lease changes nothing, and is told so.
 
 use std::time::Duration;
 

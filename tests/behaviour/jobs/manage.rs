@@ -87,15 +87,12 @@ async fn only_a_job_that_failed_can_be_retried() {
         let error = client.job(4711.into()).retry().await.unwrap_err();
         assert!(matches!(
             error,
-            Error::NotFound {
-                what: "job",
-                id
-            } if id.get() == 4711
+            Error::NoJob { id } if id.get() == 4711
         ));
         assert_eq!(
             error.to_string(),
-            "there is no job 4711: it has never been, or it succeeded and was deleted; \
-             `Worker::keep_succeeded` keeps such jobs"
+            "there is no job 4711 in this database: its transaction has not committed, or was rolled back; or the job \
+             succeeded or was deleted, and its row with it; `Worker::keep_succeeded` keeps succeeded jobs"
         );
     })
     .await;
@@ -117,8 +114,8 @@ async fn a_job_whose_key_is_another_live_ones_is_not_retried() {
         assert_eq!(
             error.to_string(),
             format!(
-                "job {failed} cannot be retried: its unique key `k` is held by job {}; wait until that \
-                 has ended, or discard one of the two",
+                "job {failed} cannot be retried: its key `k` is held by job {0}; wait until job {0} \
+                 has ended, or delete one of the two",
                 live.id
             )
         );
@@ -191,7 +188,7 @@ async fn a_job_is_discarded_before_or_after_it_runs_but_not_meanwhile() {
             format!("job {running} is running: only a waiting or ended job can be discarded")
         );
         let error = client.job(failed).delete().await.unwrap_err();
-        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        assert!(matches!(error, Error::NoJob { .. }), "{error}");
         worker.stop().await;
     })
     .await;

@@ -1,4 +1,4 @@
-//! A way to the database on which an answer can get lost.
+//! A proxy to the database that can lose an answer.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Rule 26: a worker that stops claims nothing more, gives what runs its grace, and hands the rest
-//! back at no cost.
+//! Rule 26: a worker that stops claims no more jobs, gives running jobs a grace period, and hands the others back
+//! without costing an attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use jobs::{JobStatus, NewJob};
 use rustix::process::Signal;
 use tests::{Database, Errand, with_database};
 
-use super::support::{Do, Running, Watch, What, began, client, ended, job, when};
+use super::support::{Do, Running, Watch, What, began, client, ended, job, until, when};
 use crate::processes::Staying;
 
 /// It waits as if nothing had been.
@@ -123,8 +123,11 @@ async fn a_process_that_is_asked_to_stop_hands_back_and_exits_well() {
 
 #[tokio::test]
 async fn a_claim_that_is_on_its_way_when_the_worker_stops_comes_home_too() {
-    // Within the grace, and after it.
-    for grace in [Duration::from_secs(25), Duration::ZERO] {
+    // The claim arrives within the grace period, and after it.
+    for (grace, moment) in [
+        (Duration::from_secs(25), Moment::Draining),
+        (Duration::ZERO, Moment::GraceOver),
+    ] {
         with_database(async |db| {
             let watch = Arc::new(Watch::default());
             watch.hold(Moment::Claimed);
@@ -137,8 +140,7 @@ async fn a_claim_that_is_on_its_way_when_the_worker_stops_comes_home_too() {
             watch.held().await;
             assert_eq!(job(db, id).await.status, JobStatus::Running);
             worker.ask_to_stop();
-            // Time to see that nothing runs, and that the claim has not come yet.
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            until(async || !watch.counts(moment).is_empty()).await;
             watch.let_go();
             worker.stop().await;
             is_back_at_no_cost(db, id).await;

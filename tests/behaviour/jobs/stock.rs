@@ -1,5 +1,4 @@
-//! The table of design §9, row by row: where the stock apalis backend does not keep a promise, ours
-//! does.
+//! The shortcomings of the stock apalis backend for Postgres, one test for each: this backend does not have them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -242,6 +241,7 @@ async fn two_processes_of_one_name_are_two_workers() {
     .await;
 }
 
+/// Scenarios: H080
 #[tokio::test]
 async fn work_is_found_when_no_notification_arrives() {
     with_database(async |db| {

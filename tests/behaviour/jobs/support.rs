@@ -1,4 +1,4 @@
-//! A worker inside the test's own process, and jobs that do what they are told.
+//! A worker in the test's own process, and jobs whose data says what they do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tests::{Database, Errand};
+pub(crate) use tests::{eventually, until};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// What the jobs of one test have done, in order.
+/// A log of what the jobs of one test have done, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -28,7 +29,7 @@ impl Log {
         self.0.lock().clone()
     }
 
-    /// Waits until this line is there.
+    /// Waits until the log has this line.
     pub(crate) async fn says(&self, line: &str) {
         eventually(line, async || {
             self.lines().iter().any(|l| l == line).then_some(())
@@ -37,7 +38,7 @@ impl Log {
     }
 }
 
-/// Where jobs wait until the test lets some of them through, the first that came first.
+/// A gate at which jobs wait until the test lets some of them through, in the order in which they came.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Semaphore>);
 
@@ -47,7 +48,7 @@ impl Gate {
     }
 }
 
-/// Does what it is told, and writes down that it did.
+/// A job that does what its data says, and logs it.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(max_attempts = 3, backoff = "fixed(1ms)", lease = "5s")]
 pub(crate) struct Do {
@@ -59,19 +60,19 @@ pub(crate) struct Do {
 pub(crate) enum What {
     Succeed,
     Fail,
-    /// Fails so many times, then succeeds.
+    /// Fails this many times, then succeeds.
     FailTimes(u16),
     Discard,
     RetryAfter(Duration),
-    /// Snoozes so many times, then succeeds.
+    /// Snoozes this many times, then succeeds.
     SnoozeTimes(u32),
     Panic,
     Sleep(Duration),
-    /// Runs until it is asked to stop, and says so.
+    /// Runs until it is asked to stop, and returns that it stopped.
     UntilAsked,
-    /// Waits at the gate, then says that it is through; or says that it was dropped there.
+    /// Waits at the gate, then logs that it is through; or logs that it was dropped there.
     AtGate,
-    /// Enqueues the next of so many.
+    /// Enqueues the next job of a chain with this many left.
     Chain(u32),
 }
 
@@ -138,7 +139,7 @@ impl Drop for NotedWhenDropped {
     }
 }
 
-/// Sees the engine's moments, and holds one of them until the test lets go.
+/// A probe that records the engine's moments, and holds one of them until the test lets go.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     seen: Mutex<Vec<(Moment, usize)>>,
@@ -148,12 +149,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The next moment of this kind is held.
+    /// Holds the engine at the next moment of this kind.
     pub(crate) fn hold(&self, moment: Moment) {
         *self.armed.lock() = Some(moment);
     }
 
-    /// Waits until it is.
+    /// Waits until the engine is held.
     pub(crate) async fn held(&self) {
         self.reached.notified().await;
     }
@@ -162,14 +163,14 @@ impl Watch {
         self.go.notify_one();
     }
 
-    /// How many ends or claims each moment of this kind was about.
+    /// Returns the number of ends or claims at each moment of this kind.
     pub(crate) fn counts(&self, moment: Moment) -> Vec<usize> {
         let seen = self.seen.lock();
         let mine = seen.iter().filter(|(seen, _)| *seen == moment);
         mine.map(|(_, count)| *count).collect()
     }
 
-    /// Waits until so many ends have been committed.
+    /// Waits until this many ends have been committed.
     pub(crate) async fn committed(&self, ends: usize) {
         eventually("the ends are committed", async || {
             let committed: usize = self.counts(Moment::AfterCommit).iter().sum();
@@ -201,12 +202,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// On no queue yet: the test says which.
+    /// Starts a worker; `set_up` gives it its queues.
     pub(crate) fn start(db: &Database, set_up: impl FnOnce(Worker) -> Worker) -> Self {
         Self::start_with(db, db.pool().clone(), set_up)
     }
 
-    /// The same on another pool.
+    /// Starts a worker on another pool than the client's.
     pub(crate) fn start_with(
         db: &Database,
         pool: PgPool,
@@ -217,7 +218,7 @@ impl Running {
         })
     }
 
-    /// The same, run in a way of the test's own.
+    /// Starts a worker that `run` runs.
     pub(crate) fn start_as<F>(
         db: &Database,
         pool: PgPool,
@@ -246,7 +247,7 @@ impl Running {
         }
     }
 
-    /// Asks it to stop, without waiting until it has.
+    /// Asks the worker to stop, without waiting until it has.
     pub(crate) fn ask_to_stop(&self) {
         self.stop.cancel();
     }
@@ -256,14 +257,14 @@ impl Running {
         self.task.await.unwrap().unwrap();
     }
 
-    /// Drops it where it stands, as a program does that ends its runtime's task.
+    /// Drops the worker's future, as a program does that aborts its task.
     pub(crate) async fn abandon(self) {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());
     }
 }
 
-/// A pool whose statements give up after a while, where a mistake would let them wait or loop for ever.
+/// Returns a pool with a lock timeout and a statement timeout, for tests in which a mistake would wait for ever.
 pub(crate) fn impatient(db: &Database, connections: u32) -> PgPool {
     let options = (*db.pool().connect_options()).clone();
     PgPoolOptions::new()
@@ -275,32 +276,17 @@ pub(crate) fn client(db: &Database) -> Client {
     Client::new(db.pool().clone())
 }
 
-/// Asks again and again until there is an answer. A test that would wait for ever says for what.
-pub(crate) async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
-    let answer = async {
-        loop {
-            if let Some(answer) = ask().await {
-                return answer;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(120), answer)
-        .await
-        .unwrap_or_else(|_| panic!("waited in vain for: {what}"))
-}
-
-/// A job as it stands.
+/// Returns a job.
 pub(crate) async fn job(db: &Database, id: jobs::JobId) -> JobInfo {
     client(db).job(id).info().await.unwrap().unwrap()
 }
 
-/// Waits until a job is over, and returns it.
+/// Waits until a job has ended, and returns it.
 pub(crate) async fn ended(db: &Database, id: jobs::JobId) -> JobInfo {
     when(db, id, |job| job.ended_at.is_some()).await
 }
 
-/// Waits until a job is as the test wants it, and returns it.
+/// Waits until a job meets a condition, and returns it.
 pub(crate) async fn when(
     db: &Database,
     id: jobs::JobId,
@@ -313,7 +299,7 @@ pub(crate) async fn when(
     .await
 }
 
-/// The answer to a question in SQL.
+/// Returns the single value of a query.
 pub(crate) async fn ask<T>(db: &Database, question: &'static str) -> T
 where
     T: Send + Unpin + for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
@@ -324,12 +310,12 @@ where
         .unwrap()
 }
 
-/// Something done behind everybody's back.
+/// Runs SQL statements that no client or worker knows of.
 pub(crate) async fn sql(db: &Database, statement: &'static str) {
     sqlx::raw_sql(statement).execute(db.pool()).await.unwrap();
 }
 
-/// A worker of this process for what else runs in others.
+/// Gives a worker of this process the job type that the workers of other processes have.
 pub(crate) fn errands(db: &Database, worker: Worker) -> Worker {
     worker
         .register::<Errand>()
@@ -362,14 +348,7 @@ pub(crate) async fn all_ended(db: &Database, count: usize) {
     .await;
 }
 
-/// Waits until it is so.
-pub(crate) async fn until(mut it_is_so: impl AsyncFnMut() -> bool) {
-    while !it_is_so().await {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-/// How many jobs of a type there are in the queue, whatever their status.
+/// Returns the number of jobs of a type, with any status.
 pub(crate) async fn count(db: &Database, kind: &str) -> i64 {
     sqlx::query_scalar("select count(*) from pipeline.jobs where job_type = $1")
         .bind(kind)

@@ -1,4 +1,4 @@
-//! What the random cases are made of.
+//! The coverage of the random cases: each feature occurs often enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The reference model: each rule of `design.md` §§5-8 by its number, on graphs small enough to see,
-//! then what must hold of all graphs and orders. No database.
+//! The reference model: each rule of `docs/rules.md` by its number, on graphs small enough to see,
+//! then the properties of all graphs and orders. These tests use no database.
 
 mod branches;
 mod callbacks_and_chains;

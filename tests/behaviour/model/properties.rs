@@ -32,7 +32,7 @@ pub(super) fn played(spec: &GraphSpec, script: &Script, order: &Order) -> (Play,
     (play, run)
 }
 
-/// The same, with something done to it between its events, and often.
+/// Plays a run to its end, and often disturbs it between its events.
 fn disturbed(
     spec: &GraphSpec,
     script: &Script,
@@ -83,7 +83,7 @@ proptest! {
         prop_assert_eq!(allowed(&spec, &end), Ok(()), "{:?}", play.model.statuses(run));
     }
 
-    /// The same with cancels and deadlines at any moment.
+    /// A run that is cancelled or meets its deadline at any moment has ended when no event is left.
     #[test]
     fn a_drained_run_ends_as_the_rules_allow(
         spec in graph(Knobs::ALL),
@@ -350,8 +350,8 @@ proptest! {
         prop_assert!(model.status(RunId(0)).ended());
     }
 
-    /// The same with several runs in chains, cancelled and reopened: all have ended, and stand to
-    /// their upstreams as rule 17 says.
+    /// A history of several runs in chains, cancelled and reopened, is accepted again; all its runs have ended, and
+    /// each matches its upstreams by rule 17.
     #[test]
     fn a_chained_history_can_be_replayed(history in chained_history(Knobs::ALL)) {
         let mut model = Model::new(&history.spec);

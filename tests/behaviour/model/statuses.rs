@@ -4,6 +4,7 @@ use tests::model::Outcome;
 
 use super::support::*;
 
+/// Scenarios: T140, T141, T142
 #[test]
 fn section_6_a_run_goes_only_where_the_table_says() {
     let table = [
@@ -44,6 +45,7 @@ fn section_6_a_run_is_reopened_only_where_the_table_says() {
     }
 }
 
+/// Scenarios: T186, T187, T189
 #[test]
 fn section_6_a_step_goes_only_where_the_table_says() {
     let table = [
@@ -97,6 +99,7 @@ fn section_6_a_step_is_reopened_only_where_the_table_says() {
     }
 }
 
+/// Scenarios: T192
 #[test]
 fn section_6_a_refusal_names_what_was_asked_to_move_and_both_statuses() {
     let (mut model, run) = started(&graph([job("a"), timer("t", 5).after("a")]));

@@ -1,4 +1,4 @@
-//! The words that the tests of the model are written in.
+//! Helpers for the tests of the model.
 
 use tests::model::{Key, Outcome};
 

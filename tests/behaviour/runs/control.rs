@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Continue, Error, Pipeline, RunFilter, RunStatus, Worker};
+use pipeline::{Continue, Error, Pipeline, RunFilter, RunStatus, StepContext as _, Worker};
 use serde::{Deserialize, Serialize};
 use tests::with_database;
 
@@ -128,7 +128,7 @@ async fn a_cancelled_run_stops_what_runs_and_never_starts_the_rest() {
         assert!(
             matches!(
                 refused,
-                Error::RunEnded {
+                Error::NotCancellable {
                     status: RunStatus::Succeeded,
                     ..
                 }
@@ -243,8 +243,9 @@ impl Perform for Talk {
     type Input = ();
     type Output = ();
 
-    async fn perform(self, (): (), _: &Context) -> Result<(), JobError> {
+    async fn perform(self, (): (), cx: &Context) -> Result<(), JobError> {
         tracing::info!("inside");
+        cx.end_run();
         Ok(())
     }
 }
@@ -272,6 +273,26 @@ async fn what_a_step_logs_stands_in_the_spans_of_its_run_and_its_job() {
         let spans = format!("run{{run.id={} step.key=\"talk\"}}:job{{job.id=", run.id());
         let inside = |line: &&str| line.contains(&spans) && line.ends_with("inside");
         assert_eq!(log.lines().filter(inside).count(), 1, "{log}");
+    })
+    .await;
+}
+
+/// A job that is not a step has no run to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn end_run_has_no_effect_in_a_job_that_is_not_a_step() {
+    with_database(async |db| {
+        let set_up = |worker: Worker| worker.register::<Talk>().keep_succeeded(true);
+        let it = Running::start_with(db, set_up);
+        let job = it.client.enqueue(Talk).await.unwrap().id;
+        let status = eventually("the job has ended", async || {
+            let query =
+                "select status::text from pipeline.jobs where id = $1 and ended_at is not null";
+            let status = sqlx::query_scalar::<_, String>(query).bind(job);
+            status.fetch_optional(db.pool()).await.unwrap()
+        })
+        .await;
+        assert_eq!(status, "succeeded");
+        it.stop().await;
     })
     .await;
 }

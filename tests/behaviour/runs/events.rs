@@ -1,4 +1,4 @@
-//! What happened, as far as it is kept.
+//! The events of a run.
 
 use pipeline::{Event, EventLevel, NewRun, Pipeline, RunStatus};
 use tests::with_database;

@@ -263,7 +263,7 @@ async fn callbacks_are_bounded_together() {
             p.step("a", act("x"))
         });
         let error = client(db).start(pipeline.unwrap()).await.unwrap_err();
-        let said = "1200028 bytes are too many for the callbacks' params together of `loud`";
+        let said = "1200028 bytes of callbacks' params together for `loud`, and";
         assert!(error.to_string().starts_with(said), "{error}");
     })
     .await;

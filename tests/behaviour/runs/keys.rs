@@ -1,4 +1,4 @@
-//! Keys: of one there is one run, and what was chained to it, whoever starts it and how often.
+//! Keys: one key has one run and one chain, however often and by whomever it is started.
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Client, Error, NewRun, Pipeline, Run, RunFilter};
@@ -42,7 +42,7 @@ async fn a_key_leads_to_one_run() {
             error.to_string(),
             format!(
                 "run {} of `video` was started with the key `k` and other params, or with other runs \
-                 chained to it: use another key, or start the same",
+                 chained to it: use another key, or the same params and chain",
                 first.id()
             )
         );
@@ -253,7 +253,7 @@ async fn a_key_stands_for_this_chain_and_no_other() {
         assert_eq!(
             error.to_string(),
             "runs of `six` and `seven` start a chain together, and only that of `six` has a key, `k`: \
-             give each of them one, or none"
+             give a key to each of them, or to none"
         );
         let runs = client.runs(&RunFilter::new()).await.unwrap().items;
         assert_eq!(runs.len(), 4, "{runs:?}");

@@ -1,4 +1,4 @@
-//! Runs found by what is known of them, a page at a time.
+//! Lists of runs, by filter and by page.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A long line of steps that one end decides.
+//! A long chain of steps that one end decides.
 
 use pipeline::{Continue, Pipeline};
 use tests::with_database;

@@ -1,4 +1,4 @@
-//! Which of a worker's lines takes a step that was just released: the most specific one, and no other.
+//! The queue pattern that takes a released step: the most specific pattern of the worker, and no other.
 
 use pipeline::{Client, Pipeline};
 use tests::with_database;

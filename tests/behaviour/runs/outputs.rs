@@ -1,4 +1,4 @@
-//! What a run returned, typed; what its steps did.
+//! The typed output of a run, and the outputs of its steps.
 
 use pipeline::jobs::{Context, Job, JobError, Perform};
 use pipeline::{Client, Continue, Error, Ignore, Pipeline, Run, RunStatus, StepStatus, Worker};
@@ -248,7 +248,7 @@ async fn there_is_none_before_the_end() {
         assert_eq!(
             error.to_string(),
             format!(
-                "run {} is running: it has returned nothing yet; wait for its end first",
+                "run {} is running and has no output yet: wait for its end first",
                 run.id()
             )
         );

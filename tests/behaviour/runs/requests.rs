@@ -186,7 +186,7 @@ async fn a_cancel_that_came_too_late_says_so() {
         fail.await.unwrap();
         advance.commit().await.unwrap();
         let refused = cancelling.await.unwrap().unwrap_err();
-        assert!(matches!(refused, Error::RunEnded { .. }), "{refused}");
+        assert!(matches!(refused, Error::NotCancellable { .. }), "{refused}");
         assert_eq!(requests(db).await, 0);
         let events: Vec<String> =
             sqlx::query_scalar("select status from pipeline.events where run = $1 order by no")

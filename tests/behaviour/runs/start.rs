@@ -166,27 +166,36 @@ async fn a_mistake_is_said_before_anything_is_written() {
                 new().key("k".repeat(10_000)),
                 "kkk…` of a run of `video` has 10000 bytes, and 512 is the limit: shorten it",
             ),
-            (new().key("a\0"), "a NUL character in the key of `video`"),
+            (
+                new().key("a\0"),
+                "the key of `video` contains a NUL character",
+            ),
             (new().actor(""), "the actor of a run of `video` is empty"),
             (
                 new().actor("a".repeat(257)),
                 "aaa…` of a run of `video` has 257 bytes, and 256 is the limit: shorten it",
             ),
-            (new().actor("\0"), "a NUL character in the actor of `video`"),
+            (
+                new().actor("\0"),
+                "the actor of `video` contains a NUL character",
+            ),
             (new().tag(""), "the tag of a run of `video` is empty"),
             (new().tag("ä".repeat(65)), "the tag `äää"),
             (
                 new().tag("ä".repeat(65)),
                 "äää…` of a run of `video` has 65 characters, and 64 is the limit: shorten it",
             ),
-            (new().tag("\0"), "a NUL character in the tag of `video`"),
+            (
+                new().tag("\0"),
+                "the tag of `video` contains a NUL character",
+            ),
             (
                 tagged(17),
                 "17 tags for a run of `video`, and 16 is the limit",
             ),
             (
                 NewRun::new(says("video", &"x".repeat(2 << 20))),
-                "2097154 bytes are too many for the params of `a`",
+                "2097154 bytes of params for `a`, and",
             ),
             (
                 NewRun::new(says("video", "\0")),

@@ -1,4 +1,4 @@
-//! Where a run and its steps stand, and why; what was tried.
+//! The state of a run and its steps with the reasons, and the attempts of a step.
 
 use std::time::Duration;
 
@@ -326,8 +326,8 @@ async fn what_is_not_there_is_named() {
         for error in errors {
             assert_eq!(
                 error.to_string(),
-                "there is no run 99: it has never been, or it was deleted; one that a transaction \
-                 starts is there when that is committed"
+                "there is no run 99 in this database: it never existed, or it was deleted; a run that a transaction \
+                 starts becomes visible when the transaction commits"
             );
         }
         let many = Pipeline::configure("many", |p| {

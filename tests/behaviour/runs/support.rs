@@ -1,4 +1,4 @@
-//! A worker inside the test's own process, and steps that do what they are told.
+//! A worker in the test's own process, and steps that do what the test says.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use crate::jobs::support::eventually;
+pub(crate) use tests::eventually;
 
-/// What steps have done, and what they are told to do.
+/// A log of what steps have done, and instructions for steps.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script(Arc<Inner>);
 
@@ -29,15 +29,15 @@ struct Inner {
     gates: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-/// What a step does.
+/// What a step is told to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Succeed,
     Fail,
     EndRun,
-    /// Waits until it is let through, or asked to stop.
+    /// Waits until the test lets it through, or until it is asked to stop.
     Wait,
-    /// Waits until it is let through, whatever it is asked.
+    /// Waits until the test lets it through, also when it is asked to stop.
     WaitStubbornly,
 }
 
@@ -64,7 +64,7 @@ impl Script {
         self.gate(step).add_permits(1);
     }
 
-    /// How often a line was written.
+    /// Returns how often a line was logged.
     pub(crate) fn count(&self, line: &str) -> usize {
         self.log().iter().filter(|it| *it == line).count()
     }
@@ -150,12 +150,12 @@ impl Running {
         Self::start_with(db, |worker| worker)
     }
 
-    /// With more than acts.
+    /// Starts a worker that `set_up` changes first.
     pub(crate) fn start_with(db: &Database, set_up: impl FnOnce(Worker) -> Worker) -> Self {
         Self::start_on(db, db.pool().clone(), set_up)
     }
 
-    /// With a worker on another pool than the client's.
+    /// Starts a worker on another pool than the client's.
     pub(crate) fn start_on(
         db: &Database,
         pool: PgPool,
@@ -197,22 +197,14 @@ impl Running {
 
     /// Waits until the run has this status.
     pub(crate) async fn becomes<O>(&self, run: &Run<O>, status: &str) {
-        let mut last = String::new();
-        for _ in 0..600 {
-            last = self.status(run).await;
-            if last == status {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!(
-            "run {} is {last}, not {status}: {:?}",
-            run.id(),
-            self.steps(run).await
-        );
+        let event = format!("run {} is {status}", run.id());
+        eventually(&event, async || {
+            (self.status(run).await == status).then_some(())
+        })
+        .await;
     }
 
-    /// The steps as `key status`.
+    /// Returns the steps as `key status`.
     pub(crate) async fn steps<O>(&self, run: &Run<O>) -> Vec<String> {
         sqlx::query_scalar(
             "select step || ' ' || status from pipeline.run_steps where run = $1 order by no",
@@ -224,8 +216,8 @@ impl Running {
     }
 }
 
-/// Sends ends until all of them are written or stale. Those that another transaction keeps from it are sent
-/// again, as a worker does.
+/// Sends ends until all of them are written or stale. Ends whose run another transaction holds are sent again, as
+/// a worker does.
 pub(crate) async fn turn_until_written(
     engine: &mut ManualEngine,
     ends: Vec<AttemptEnd>,
@@ -250,7 +242,7 @@ pub(crate) async fn turn_until_written(
     }
 }
 
-/// Whether a run is held that is chained to one that ends.
+/// Whether the error says that another transaction holds a run that is chained to one that ends.
 pub(crate) fn is_held(error: &::jobs::Error) -> bool {
     let ::jobs::Error::Database(error) = error else {
         return false;

@@ -1,5 +1,5 @@
-//! Waiting for the end of a run: quick where it is told of, sure where it is not, and one connection
-//! for all who wait.
+//! Waiting for the end of a run: immediate with a notification, certain without one, and one connection for all
+//! waiters.
 
 use std::future::IntoFuture as _;
 use std::pin::pin;
@@ -115,7 +115,7 @@ async fn a_timeout_says_where_the_run_stands() {
         assert_eq!(
             error.to_string(),
             format!(
-                "run {} has not ended within 20ms: it is running; wait longer, or look at its steps",
+                "run {} has not ended within 20ms: it is running; wait longer, or look at its steps with `run.state()`",
                 run.id()
             )
         );
@@ -296,8 +296,8 @@ async fn a_limit_holds_where_the_database_does_not_answer() {
         assert_eq!(
             error.to_string(),
             format!(
-                "run {} has not ended within 20ms: the database did not say in time how it stands; wait \
-                 longer, or look at its steps",
+                "run {} has not ended within 20ms: the database did not return its status in time; wait \
+                 longer, or look at its steps with `run.state()`",
                 run.id()
             )
         );

@@ -1,4 +1,4 @@
-//! What the tests of runs ask the database.
+//! Queries of the tests of runs.
 
 use pipeline::Worker;
 use tests::Database;

@@ -1,4 +1,4 @@
-//! Things that tests want done by a process of its own, so that it can be one of many or be killed.
+//! The program that tests start as another process: to have many of them, or to kill one.
 
 #![allow(
     missing_docs,
@@ -40,7 +40,7 @@ async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        // Migrates the database, and prints what came of it.
+        // Migrates the database, and prints the result.
         ["migrate", url] => {
             let pool = PgPool::connect(url).await.expect("the database answers");
             match jobs::migrate(&pool).await {
@@ -69,8 +69,8 @@ async fn main() {
             );
             wait_for_end_of_input();
         }
-        // Runs jobs of type `item`: holds those that say so for ever, ends the others. Prints a line
-        // when it runs, and stays.
+        // Runs jobs of type `item`: some never end, as their data says. Prints a line when the worker runs,
+        // and stays.
         ["hold", url] => {
             let pool = PgPool::connect(url).await.expect("the database answers");
             let worker = Worker::new(pool).register::<Item>().queue("items", 40);
@@ -81,7 +81,7 @@ async fn main() {
                 .await
                 .expect("the worker runs");
         }
-        // Serves a queue until it is asked to stop.
+        // Runs the jobs of a queue until the process is asked to stop.
         ["worker", url, name, queue, slots] => {
             let pool = PgPool::connect(url).await.expect("the database answers");
             let worker = Worker::new(pool.clone())
@@ -95,7 +95,7 @@ async fn main() {
             println!("{name}");
             worker.await.expect("the worker stops in good order");
         }
-        // Runs steps until it is asked to stop; held at a moment, for ever.
+        // Runs steps until the process is asked to stop, or is held for ever at a moment.
         ["steps", url, slots, moment, time] => {
             let pool = PgPool::connect(url).await.expect("the database answers");
             let mut worker = steps::worker(&pool, slots.parse().expect("a number"));

@@ -1,4 +1,4 @@
-//! How a run moves on: edges, decisions, Halt, `cx.end_run()`, and when it is over (rules 9, 12-14, 20).
+//! The advance of a run: edges, decisions, Halt, `cx.end_run()`, and the end of the run (rules 9, 12-14, 20).
 
 use pipeline::graph::spec::{Join, StepKind, Strategy, Takes};
 
@@ -8,7 +8,7 @@ use super::status::{RunStatus, StepStatus};
 use super::world::{Drain, Model, Run, Value};
 
 impl Model {
-    /// A step has ended by itself: what its end means for the run.
+    /// Applies the end of a step to its run.
     pub(super) fn ended(
         &mut self,
         run: RunId,
@@ -29,7 +29,7 @@ impl Model {
     }
 
     /// Rule 13: Halt sets `halt_triggered` and skips every pending and waiting step; enqueued work
-    /// runs on. Rule 12: `after_failure` and what depends on it alone is exempt. Reading: so is a barrier
+    /// runs on. Rule 12: `after_failure` steps, and steps that depend on them alone, are exempt. Reading: so is a barrier
     /// that an error path behind it waits for.
     fn halt(&mut self, run: RunId, by: Key, out: &mut Vec<Effect>) -> Result<(), Refusal> {
         self.runs[run.0].halt_triggered = true;
@@ -69,7 +69,7 @@ impl Model {
         )
     }
 
-    /// Decides pending steps until none can be decided any more, then sees whether the run is over.
+    /// Decides pending steps until no step can be decided, then ends the run if it is over.
     pub(super) fn advance(&mut self, run: RunId, out: &mut Vec<Effect>) -> Result<(), Refusal> {
         while self.runs[run.0].status == RunStatus::Running {
             let here = &self.runs[run.0];
@@ -124,7 +124,7 @@ impl Model {
     }
 }
 
-/// Rule 9, in its order.
+/// Rule 9: returns the final status of a run, the first that applies.
 ///
 /// Reading: "deadline passed" and "cancelling" are why the run was drained, and the first of them
 /// counts: a deadline that passes while a cancel drains the run does not make it `failed`.
@@ -148,7 +148,7 @@ enum Decision {
     Waiting,
 }
 
-/// Rule 12: a pending step is decided in this order.
+/// Rule 12: decides a pending step, or returns `None` if it has to wait.
 fn decide(run: &Run, no: usize) -> Option<Decision> {
     let node = &run.graph.nodes[no];
     if let Some(branch) = arm_not_chosen(run, node) {
@@ -172,8 +172,8 @@ fn decide(run: &Run, no: usize) -> Option<Decision> {
     if find(Edge::Open).is_some() {
         return None;
     }
-    // Reading: with other upstreams beside it, that the failure did not happen comes before a broken
-    // edge: "if `s` ends otherwise it is `skipped_by_branch`" has no condition.
+    // Reading: a failure that did not happen comes before a broken edge of another upstream: "if that step ended
+    // otherwise, it is `skipped_by_branch`" has no condition.
     if let Some(upstream) = find(Edge::NotTaken) {
         return Some(Decision::SkippedByBranch(Why::NoFailure(upstream)));
     }
@@ -183,7 +183,7 @@ fn decide(run: &Run, no: usize) -> Option<Decision> {
     Some(ready(run.graph.kind(no)))
 }
 
-/// Rule 12: "barrier → resolved; else → enqueued or waiting".
+/// Rule 12: a ready barrier is resolved; any other ready step is enqueued, or waits.
 fn ready(kind: &StepKind) -> Decision {
     match kind {
         StepKind::Barrier | StepKind::Merge { .. } => Decision::Resolved,
@@ -227,7 +227,7 @@ fn first_that_succeeded(run: &Run, no: usize) -> Option<Decision> {
     none_can.then_some(Decision::Skipped(Why::NoneSucceeded))
 }
 
-/// Rule 12: the branch of the step's arm, or of an arm around it, that chose otherwise.
+/// Rule 12: returns the branch, around the step, that chose another arm.
 ///
 /// Reading: a branch that was itself `skipped_by_branch` chose no arm; its edges are satisfied, and
 /// without this all its arms would run. One that failed or was skipped breaks its edges instead.
@@ -246,15 +246,15 @@ fn arm_not_chosen(run: &Run, node: &Node) -> Option<Key> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Edge {
-    /// The step before has not ended.
+    /// The upstream step has not ended.
     Open,
     Satisfied,
     Broken,
-    /// The step before did not fail, and this edge is for its failure.
+    /// The edge waits for the failure of the upstream step, which did not fail.
     NotTaken,
 }
 
-/// Rule 12: what satisfies an edge and what breaks it.
+/// Rule 12: returns whether the upstream step has satisfied or broken an edge.
 fn edge(run: &Run, link: &Link) -> Edge {
     let status = run.steps[link.from].status;
     if !status.ended() {

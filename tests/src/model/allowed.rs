@@ -1,9 +1,8 @@
-//! Whether a run may have ended so: rules 9 and 12 to 14 (with 17, 18, 20 and §8 where they meet) told
-//! from the end.
+//! A check of ended runs: rules 9 and 12 to 14 (with 17, 18, 20 and §8 where they meet), read backwards.
 //!
-//! Nothing here steps. It looks at an ended run of one round, step by step, and asks of each: do the
-//! rules know a reason for this status? It reads the graph by itself, so that a mistake in
-//! [`Index`](super::Index) or in the stepping shows. An engine's rows can be put in as well as the model's.
+//! The check does not replay a run. It looks at each step of an ended run of one round, and asks whether the
+//! rules give a reason for its status. It reads the graph itself, so that a mistake in [`Index`](super::Index)
+//! or in the state machine shows. It takes rows of the engine as well as runs of the model.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +17,11 @@ use super::world::{Drain, Model, Value};
 pub struct End {
     /// Its status.
     pub status: RunStatus,
-    /// Why it was drained, if it was.
+    /// Why the run was drained, if it was.
     pub drain: Option<Drain>,
     /// Whether Halt was triggered.
     pub halt_triggered: bool,
-    /// Its steps, in the order of the graph.
+    /// The steps, in the order of the graph.
     pub steps: Vec<StepEnd>,
 }
 
@@ -31,12 +30,12 @@ pub struct End {
 pub struct StepEnd {
     /// Its status.
     pub status: StepStatus,
-    /// Of a deciding step, the arm.
+    /// The arm that a deciding step chose.
     pub chosen: Option<String>,
 }
 
 impl End {
-    /// How a run of the model has ended.
+    /// Takes an ended run of the model.
     pub fn of(model: &Model, run: RunId) -> Self {
         let run = model.run(run);
         let step = |step: &super::world::Step| StepEnd {
@@ -55,7 +54,7 @@ impl End {
     }
 }
 
-/// Says what the rules do not allow in this end.
+/// Returns what the rules do not allow in this end.
 pub fn allowed(spec: &GraphSpec, end: &End) -> Result<(), String> {
     let view = View { spec, end };
     for no in 0..spec.steps.len() {
@@ -103,7 +102,7 @@ impl View<'_> {
         }
     }
 
-    /// What ran was ready: its arms chosen, its edges satisfied.
+    /// Whether a step that ran was ready: its arms were chosen, its edges satisfied.
     fn started(&self, no: usize) -> Result<(), &'static str> {
         let step = &self.spec.steps[no];
         let resolved = matches!(step.kind, StepKind::Barrier | StepKind::Merge { .. });
@@ -122,7 +121,8 @@ impl View<'_> {
         )
     }
 
-    /// Its own strategy, else the pipeline's (rule 13); none but Continue to ignore a branch (§8).
+    /// Returns the strategy of a step: its own, else the pipeline's (rule 13); an inherited Ignore acts on a
+    /// deciding step as Continue (§8).
     fn strategy(&self, step: &StepSpec) -> Strategy {
         let strategy = match (step.optional, step.strategy) {
             (true, _) => Strategy::Ignore,
@@ -135,7 +135,7 @@ impl View<'_> {
         strategy
     }
 
-    /// Its arm, or one around it, was not chosen.
+    /// Whether an arm around the step was not chosen.
     fn not_chosen(&self, step: &StepSpec) -> bool {
         let Some(arm) = &step.arm else {
             return false;
@@ -149,7 +149,7 @@ impl View<'_> {
         }
     }
 
-    /// It comes after a failure that did not happen.
+    /// Whether the step comes after a failure that did not happen.
     fn has_no_failure(&self, step: &StepSpec) -> bool {
         let mut failures = step
             .after
@@ -158,14 +158,14 @@ impl View<'_> {
         failures.any(|edge| self.status(&edge.step) != StepStatus::Failed)
     }
 
-    /// It comes after any of several, all of which are `skipped_by_branch`.
+    /// Whether the step joins by `after_any`, and all its upstreams are `skipped_by_branch`.
     fn none_taken(&self, step: &StepSpec) -> bool {
         let mut any = step.after.iter().filter(|edge| !self.gate(edge, step));
         step.join == Join::Any
             && any.all(|edge| self.status(&edge.step) == StepStatus::SkippedByBranch)
     }
 
-    /// An edge of it is broken, or nothing that it would take any of succeeded.
+    /// Whether an edge of the step is broken, or none of its `after_any` upstreams succeeded.
     fn blocked(&self, step: &StepSpec) -> bool {
         let can_break = |edge: &Edge| !matches!(edge.takes, Takes::Failure | Takes::Ended);
         let broken = |edge: &&Edge| can_break(edge) && self.breaks(&edge.step);
@@ -203,7 +203,7 @@ impl View<'_> {
         matches!(from.kind, StepKind::Barrier)
     }
 
-    /// Rules 13 and 14: some step failed under Halt, or halted, that did not need this one to end.
+    /// Rules 13 and 14: whether a step that did not need this one failed under Halt, or ended the run early.
     fn swept(&self, no: usize) -> bool {
         let step = &self.spec.steps[no];
         (0..self.spec.steps.len()).any(|by| {
@@ -220,7 +220,7 @@ impl View<'_> {
         })
     }
 
-    /// Rule 12: `after_failure`, and what depends on nothing else.
+    /// Rule 12: whether the step is `after_failure`, or depends on such steps alone.
     fn exempt(&self, step: &StepSpec) -> bool {
         let after = &step.after;
         let exempt = |edge: &Edge| self.exempt(&self.spec.steps[self.number(&edge.step)]);
@@ -228,7 +228,7 @@ impl View<'_> {
             || (!after.is_empty() && after.iter().all(exempt))
     }
 
-    /// A barrier between a step and its error path: the error path waits for its end.
+    /// Whether the step is a barrier between a step and its error path, which waits for the barrier.
     fn is_awaited(&self, no: usize) -> bool {
         let spans = |(path, step): (usize, &StepSpec)| {
             let mut failures = step
@@ -241,13 +241,14 @@ impl View<'_> {
         is_barrier && self.spec.steps.iter().enumerate().any(spans)
     }
 
-    /// Its arm was chosen, or the sweep of an upstream decided it before its branch was decided.
+    /// Whether the step's arm was chosen, or the step was skipped before its branch was decided.
     fn before_its_arm(&self, no: usize) -> bool {
         !self.not_chosen(&self.spec.steps[no]) || self.needs(no).iter().any(|up| self.swept(*up))
     }
 
-    /// The steps that had ended when this one began. What was skipped may have been swept while
-    /// its upstreams went on (not a barrier that an error path waits for), and an arm that was not chosen needed its branch only.
+    /// Returns the steps that had ended when this one began. A skipped step may have been skipped while its
+    /// upstreams went on (not a barrier that an error path waits for), and a step of an arm that was not chosen
+    /// needed its branch only.
     fn needs(&self, no: usize) -> BTreeSet<usize> {
         let mut needed = BTreeSet::new();
         let mut open = vec![no];
@@ -271,7 +272,7 @@ impl View<'_> {
         needed
     }
 
-    /// Rule 13: the flag is set by a failure under Halt, and by nothing else.
+    /// Rule 13: checks that a failure under Halt set `halt_triggered`, and nothing else did.
     fn halt_flag(&self) -> Result<(), String> {
         let halting = |(step, end): (&StepSpec, &StepEnd)| {
             end.status == StepStatus::Failed && self.strategy(step) == Strategy::Halt
@@ -283,7 +284,7 @@ impl View<'_> {
         check(right, "").map_err(|_| format!("halt_triggered is {flag} (rule 13)"))
     }
 
-    /// Rule 9.
+    /// Rule 9: checks the final status.
     fn run(&self) -> Result<(), String> {
         let counted =
             |(step, end): (&StepSpec, &StepEnd)| end.status == StepStatus::Failed && !step.optional;

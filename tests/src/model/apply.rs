@@ -1,5 +1,5 @@
-//! One event is one transaction (rule 4): all of it happens, or, refused, nothing. Starting (7),
-//! taking a job, and the fenced end of an attempt (3, 15).
+//! The application of events: each is one transaction (rule 4), which happens as a whole or is refused. Also
+//! the start of a run (7), the claim of a job, and the fenced end of an attempt (3, 15).
 
 use pipeline::graph::spec::{Join, StepKind};
 
@@ -8,7 +8,7 @@ use super::status::{RunStatus, StepStatus};
 use super::world::{Model, Run, Value};
 
 impl Model {
-    /// Lets an event happen and says what follows from it.
+    /// Applies an event, and returns its effects.
     ///
     /// Rule 4 lets one advance take many ends; the model takes them one by one: a group of ends is
     /// some order of them.
@@ -20,10 +20,10 @@ impl Model {
         Ok(out)
     }
 
-    /// Lets the ends of one advance happen, in this order.
+    /// Applies the ends of one advance, in this order.
     ///
-    /// Reading: within an advance nobody knows which came first; so `after_any` steps that it released
-    /// take the first in the order of their edges, of all that have succeeded when it is over.
+    /// Reading: the ends of one advance have no order; so an `after_any` step that the advance released takes
+    /// the first upstream, in the order of its edges, that has succeeded when the advance is over.
     pub fn apply_together(&mut self, events: &[Event]) -> Result<Vec<Vec<Effect>>, Refusal> {
         let effects = events.iter().map(|event| self.apply(event));
         let effects: Vec<Vec<Effect>> = effects.collect::<Result<_, _>>()?;
@@ -94,8 +94,8 @@ impl Model {
             .ok_or_else(|| Refusal::UnknownStep(run, step.into()))
     }
 
-    /// Rules 7 and 17: a run appears with its steps, and starts unless it waits in a chain. What it
-    /// is chained to may have ended: that acts at once.
+    /// Rules 7 and 17: creates a run with its steps, and starts it unless it waits in a chain. Upstream runs
+    /// that have ended act at once.
     fn create(
         &mut self,
         graph: GraphId,
@@ -113,14 +113,14 @@ impl Model {
         self.settle_chains(out)
     }
 
-    /// The run begins a round: its first steps are decided like any others.
+    /// Begins a round of a run: its first steps are decided like any others.
     pub(super) fn begin(&mut self, run: RunId, out: &mut Vec<Effect>) -> Result<(), Refusal> {
         self.runs[run.0].started_at = Some(self.now);
         self.advance(run, out)
     }
 
-    /// Rule 3: a token, new at each claim. A job that is taken already is taken over: its lease ran
-    /// out. Rule 18: in a run that is being cancelled no attempt follows another.
+    /// Rule 3: claims the job of a step with a new token. A job that is already claimed is taken over: its lease
+    /// expired. Rule 18: in a run that is being cancelled no attempt follows another.
     fn take_job(&mut self, run: RunId, no: usize, out: &mut Vec<Effect>) -> Result<(), Refusal> {
         let here = &mut self.runs[run.0];
         let key = here.graph.nodes[no].key.clone();
@@ -142,8 +142,8 @@ impl Model {
         Ok(())
     }
 
-    /// Rule 3: every end is fenced. The token of an older attempt, or of a job that was withdrawn,
-    /// changes nothing, and the worker is told so; neither does an end that came before.
+    /// Rule 3: ends an attempt, fenced by its token. An end with the token of an older attempt, or of a job that
+    /// was withdrawn, changes nothing, and the worker is told so; a repeated end changes nothing either.
     fn end(
         &mut self,
         run: RunId,
@@ -191,7 +191,7 @@ enum Verdict {
     End(StepStatus, Option<Value>, Option<Why>),
 }
 
-/// What an attempt's outcome makes of its step: rules 14, 15, 18, 22 and §8.
+/// Returns how the outcome of an attempt ends its step: rules 14, 15, 18, 22 and §8.
 fn verdict(kind: &StepKind, outcome: &Outcome, draining: bool) -> Verdict {
     use StepStatus::{Cancelled, EndedRun, Failed, Succeeded};
     let end = |status, value| Verdict::End(status, value, None);

@@ -8,14 +8,14 @@ use super::build::{self, Node};
 use super::play::{Order, Script};
 use super::sketch::Sketch;
 
-/// What may occur in a graph and in its script.
+/// Which features a random graph and its script may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Knobs {
     /// The strategy Halt.
     pub halt: bool,
     /// Attempts that call `cx.end_run()`.
     pub end_run: bool,
-    /// `after_any`.
+    /// Joins by `after_any`.
     pub any: bool,
     /// Timers, signals, children, lists, and jobs that return pipelines.
     pub waits: bool,
@@ -29,7 +29,7 @@ pub struct Knobs {
 }
 
 impl Knobs {
-    /// Everything.
+    /// All features.
     pub const ALL: Self = Self {
         halt: true,
         end_run: true,
@@ -40,7 +40,7 @@ impl Knobs {
         blocks: 8,
     };
 
-    /// Nothing that makes a result depend on the order of ends.
+    /// No feature that makes a result depend on the order of ends.
     pub const ORDER_FREE: Self = Self {
         halt: false,
         end_run: false,
@@ -48,7 +48,7 @@ impl Knobs {
         ..Self::ALL
     };
 
-    /// Jobs, branches and barriers only: what the coordinator knows before there are waits.
+    /// Jobs, branches and barriers only: all that the coordinator supports today.
     pub const JOBS: Self = Self {
         waits: false,
         across: false,
@@ -56,7 +56,7 @@ impl Knobs {
     };
 }
 
-/// The numbers that a step is made of.
+/// The random numbers from which a step is built.
 #[derive(Debug, Clone)]
 struct Seed {
     kind: u8,
@@ -99,7 +99,7 @@ fn blocks(knobs: Knobs) -> impl Strategy<Value = Vec<Block>> {
     vec(top, 1..=knobs.blocks)
 }
 
-/// A valid graph: layers, branches (nested, empty), barriers, error paths, strategies at both levels.
+/// Generates valid graphs: layers, branches (nested, empty), barriers, error paths, strategies at both levels.
 pub fn graph(knobs: Knobs) -> impl Strategy<Value = Sketch> {
     (blocks(knobs), any::<u8>()).prop_map(move |(mut blocks, number)| {
         if number / 3 % 4 == 0 {
@@ -115,7 +115,7 @@ pub fn graph(knobs: Knobs) -> impl Strategy<Value = Sketch> {
     })
 }
 
-/// How attempts end.
+/// Generates scripts: the outcomes of attempts.
 pub fn script(knobs: Knobs) -> impl Strategy<Value = Script> {
     vec(any::<u8>(), 40).prop_map(move |fates| Script {
         fates,
@@ -125,31 +125,31 @@ pub fn script(knobs: Knobs) -> impl Strategy<Value = Script> {
     })
 }
 
-/// What comes first.
+/// Generates orders of events.
 pub fn order() -> impl Strategy<Value = Order> {
     vec(any::<u16>(), 0..120).prop_map(Order)
 }
 
-/// Weaves blocks into a graph.
+/// Builds a graph from blocks.
 struct Weave {
     knobs: Knobs,
     strategy: OnFailure,
     nodes: Vec<Node>,
-    /// What a step may come after.
+    /// The steps that a further step may come after.
     seen: Vec<Seen>,
-    /// The arm we are in.
+    /// The arm that is being built.
     arm: Option<(String, String)>,
     phase: usize,
-    /// From here on, what was seen stands in the phase and the arm we are in.
+    /// The index from which on the steps seen are in the current phase and arm.
     inside: usize,
 }
 
 #[derive(Debug, Clone)]
 struct Seen {
     key: String,
-    /// Its value is sure, if what comes after it runs.
+    /// Whether the step certainly has a value when a step after it runs.
     sure: bool,
-    /// It may be `skipped_by_branch` although what comes after it runs.
+    /// Whether the step may be `skipped_by_branch` although a step after it runs.
     may_be_left_out: bool,
     can_fail: bool,
     decides: bool,
@@ -182,7 +182,7 @@ impl Weave {
         build::under(self.strategy, self.nodes)
     }
 
-    /// The step that stands for the block, if it is sure to have a value.
+    /// Returns the step that represents the block, if it certainly has a value.
     fn block(&mut self, block: &Block) -> Option<String> {
         match block {
             Block::Step(seed) => self.step(seed),
@@ -260,13 +260,13 @@ impl Weave {
         is_sure.then_some(key)
     }
 
-    /// What `after_any` may come after.
+    /// Returns the steps that an `after_any` step may come after.
     fn within(&self) -> &[Seen] {
         let from = if self.knobs.across { 0 } else { self.inside };
         &self.seen[from..]
     }
 
-    /// A step before whose failure something can follow: outside of arms also one of an earlier phase.
+    /// Returns a step that an error path can follow: outside of arms also a step of an earlier phase.
     fn failing(&self, seed: &Seed) -> Option<String> {
         let seen = match self.arm {
             Some(_) => self.within(),

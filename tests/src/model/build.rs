@@ -1,4 +1,4 @@
-//! Graphs by hand, in a few words, with the edges that a declaration writes by itself.
+//! A short notation for graphs in tests. It adds the edges that a declaration adds by itself.
 
 use jobs::Backoff;
 use pipeline::graph::spec::{
@@ -8,20 +8,20 @@ use pipeline::graph::spec::{
 
 use super::index::Index;
 
-/// A step to be.
+/// A step that is being declared.
 #[derive(Debug, Clone)]
 pub struct Node(pub StepSpec);
 
-/// A pipeline under Halt, with all three callbacks.
+/// Builds a pipeline under Halt, with all three callbacks.
 pub fn graph(steps: impl IntoIterator<Item = Node>) -> GraphSpec {
     under(Strategy::Halt, steps)
 }
 
-/// A pipeline under a strategy, with all three callbacks.
+/// Builds a pipeline under a strategy, with all three callbacks.
 ///
-/// Barriers come after all of their phase, and after the barrier before it if an error path waits for that
-/// one; merges come after their branch and all its arms; and what nothing of its phase or arm comes before
-/// waits for the barrier or the branch.
+/// A barrier comes after all steps of its phase, and after the barrier before it if an error path waits for that
+/// barrier. A merge comes after its branch and all its arms. A step without an upstream in its phase or arm waits for
+/// the barrier or the branch.
 pub fn under(strategy: Strategy, steps: impl IntoIterator<Item = Node>) -> GraphSpec {
     let mut spec = GraphSpec {
         name: "graph".to_owned(),
@@ -41,7 +41,7 @@ pub fn under(strategy: Strategy, steps: impl IntoIterator<Item = Node>) -> Graph
     spec
 }
 
-/// The same, to be done within a time.
+/// Builds a pipeline under Halt, with all three callbacks and a deadline.
 pub fn within(ms: u64, mut spec: GraphSpec) -> GraphSpec {
     spec.deadline_ms = Some(ms);
     spec
@@ -136,7 +136,7 @@ fn order(step: &str) -> Edge {
     edge(step, Takes::Order)
 }
 
-/// A step that runs a job.
+/// Declares a step that runs a job.
 pub fn job(key: &str) -> Node {
     let kind = StepKind::Job {
         job: "work".to_owned(),
@@ -145,7 +145,7 @@ pub fn job(key: &str) -> Node {
     node(key, kind)
 }
 
-/// A job that decides between arms.
+/// Declares a job that decides between arms.
 pub fn branch(key: &str, arms: &[&str]) -> Node {
     let kind = StepKind::Branch {
         job: "decide".to_owned(),
@@ -155,7 +155,7 @@ pub fn branch(key: &str, arms: &[&str]) -> Node {
     node(key, kind)
 }
 
-/// Where the arms of a branch come together; each arm may return a step's value.
+/// Declares the merge of the arms of a branch; each arm may return the value of a step.
 pub fn merge(key: &str, branch: &str, values: &[(&str, &str)]) -> Node {
     let owned = |(arm, step): &(&str, &str)| ((*arm).to_owned(), (*step).to_owned());
     let kind = StepKind::Merge {
@@ -165,29 +165,29 @@ pub fn merge(key: &str, branch: &str, values: &[(&str, &str)]) -> Node {
     node(key, kind)
 }
 
-/// The end of a phase.
+/// Declares a barrier, the end of a phase.
 pub fn barrier(key: &str) -> Node {
     node(key, StepKind::Barrier)
 }
 
-/// A wait for a time.
+/// Declares a timer.
 pub fn timer(key: &str, delay_ms: u64) -> Node {
     node(key, StepKind::Timer { delay_ms })
 }
 
-/// A wait for a signal.
+/// Declares a wait for a signal.
 pub fn signal(key: &str, name: &str, timeout_ms: Option<u64>) -> Node {
     let name = name.to_owned();
     node(key, StepKind::Signal { name, timeout_ms })
 }
 
-/// A whole pipeline.
+/// Declares a step that is a whole pipeline.
 pub fn child(key: &str) -> Node {
     let graph = Box::new(under(Strategy::Halt, [job("inner")]));
     node(key, StepKind::Child { graph })
 }
 
-/// A job for each element of a list, which the model sees as one.
+/// Declares a job for each element of a list, which the model treats as one job.
 pub fn each(key: &str) -> Node {
     let kind = StepKind::Each {
         job: "element".to_owned(),
@@ -216,28 +216,28 @@ fn node(key: &str, kind: StepKind) -> Node {
 }
 
 impl Node {
-    /// After another, taking its value.
+    /// Places the step after another, whose value it takes.
     pub fn after(self, step: &str) -> Self {
         self.takes(step, Takes::Value)
     }
 
-    /// After another, in order only.
+    /// Places the step after another, in order only.
     pub fn following(self, step: &str) -> Self {
         self.takes(step, Takes::Order)
     }
 
-    /// After the failure of another.
+    /// Places the step after the failure of another.
     pub fn after_failure(self, step: &str) -> Self {
         self.takes(step, Takes::Failure)
     }
 
-    /// After another, taking this from it.
+    /// Places the step after another, from which it takes this.
     pub fn takes(mut self, step: &str, takes: Takes) -> Self {
         self.0.after.push(edge(step, takes));
         self
     }
 
-    /// After the first of these that succeeds.
+    /// Places the step after the first of these that succeeds.
     pub fn after_any(mut self, steps: &[&str]) -> Self {
         self.0.join = Join::Any;
         self.0
@@ -246,19 +246,19 @@ impl Node {
         self
     }
 
-    /// With a strategy of its own.
+    /// Sets the step's own strategy.
     pub fn failure_strategy(mut self, strategy: Strategy) -> Self {
         self.0.strategy = Some(strategy);
         self
     }
 
-    /// Ignored, and not counted.
+    /// Makes the step optional: its failure is ignored and not counted.
     pub fn optional(mut self) -> Self {
         self.0.optional = true;
         self
     }
 
-    /// In an arm of a branch.
+    /// Places the step in an arm of a branch.
     pub fn arm(mut self, branch: &str, arm: &str) -> Self {
         self.0.arm = Some(ArmRef {
             branch: branch.to_owned(),

@@ -5,10 +5,10 @@ use super::status::{RunStatus, StepStatus};
 use super::world::{Drain, Model};
 
 impl Model {
-    /// Rule 18: cancel. Twice is fine; an ended run is an error that names its status.
+    /// Rule 18: cancels a run. Cancelling twice is fine; cancelling an ended run is an error that names its status.
     ///
-    /// Reading: "twice" also means after the first has done its work: a cancelled run stays so,
-    /// without an error. A run that its deadline drains is cancelled no further.
+    /// Reading: "twice" includes a second cancel after the first has completed: a cancelled run stays cancelled,
+    /// without an error. A cancel has no effect on a run that its deadline drains.
     pub(super) fn cancel(&mut self, run: RunId, out: &mut Vec<Effect>) -> Result<(), Refusal> {
         match self.status(run) {
             RunStatus::Pending => {
@@ -21,11 +21,11 @@ impl Model {
         }
     }
 
-    /// Rule 18: a deadline counts from the run's start, anew each round; when it passes the run is
-    /// drained as by cancel.
+    /// Rule 18: drains a run whose deadline has passed, as a cancel does. A deadline counts from the start of each
+    /// round.
     ///
-    /// Reading: it has passed when the coordinator takes it up under the run's lock, as with signal
-    /// and timeout in rule 23: a run that ended, or a cancel that came, before that was first.
+    /// Reading: a deadline passes when the coordinator processes it under the run's lock, as with signal and timeout
+    /// in rule 23: an end of the run, or a cancel, before that moment comes first.
     pub(super) fn deadline(&mut self, run: RunId, out: &mut Vec<Effect>) -> Result<(), Refusal> {
         if self.deadline_of(run).is_none_or(|at| at > self.now) {
             return Err(Refusal::NotDue { run, step: None });
@@ -41,7 +41,7 @@ impl Model {
         Some(run.started_at? + run.graph.spec.deadline_ms?)
     }
 
-    /// Rule 18: pending and waiting steps become cancelled at once, untaken work is withdrawn,
+    /// Rule 18: drains a run. Pending and waiting steps become cancelled at once, untaken work is withdrawn,
     /// running work is asked to stop; the last one ends the run.
     fn drain(
         &mut self,

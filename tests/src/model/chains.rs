@@ -7,7 +7,7 @@ use super::status::{RunStatus, StepStatus};
 use super::world::Model;
 
 impl Model {
-    /// What happens in the transaction that ends a run.
+    /// Applies the end of a run: kept signals, callbacks and chained runs, in one transaction.
     pub(super) fn run_ended(&mut self, run: RunId, out: &mut Vec<Effect>) -> Result<(), Refusal> {
         self.fire_callbacks(run, out);
         // Rule 23: a signal is kept until the run ends.
@@ -15,7 +15,7 @@ impl Model {
         self.settle_chains(out)
     }
 
-    /// Rule 16: `on_complete` for every end, `on_success` for succeeded, `on_failure` for failed and
+    /// Rule 16: fires `on_complete` for every end, `on_success` for succeeded, `on_failure` for failed and
     /// halted. Once per round: a round has one end, because only a reopening leaves it (§6).
     fn fire_callbacks(&self, run: RunId, out: &mut Vec<Effect>) {
         let here = &self.runs[run.0];
@@ -36,7 +36,7 @@ impl Model {
     }
 
     /// Rule 17: a chained run starts when all its upstreams succeeded, and is skipped as soon as one
-    /// of them ended otherwise. A skipped one is an upstream that ended otherwise, and so on down.
+    /// of them ended otherwise. A skipped run is itself an upstream that ended otherwise, for the runs after it.
     pub(super) fn settle_chains(&mut self, out: &mut Vec<Effect>) -> Result<(), Refusal> {
         for id in 0..self.runs.len() {
             let run = RunId(id);

@@ -1,4 +1,4 @@
-//! What happens to the world, what follows from it, and what is refused.
+//! Events, their effects, and the refusals of events.
 
 use std::fmt;
 
@@ -21,15 +21,15 @@ impl fmt::Display for RunId {
     }
 }
 
-/// Rule 3: new at each claim of a step. The first claim of a step has 1, the next 2, over all rounds:
-/// a test against a database keeps the real token of each claim beside it.
+/// Rule 3: the token of a claim. The first claim of a step has 1, the next 2, over all rounds. A test against a
+/// database maps each to the real token of that claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u32);
 
 /// A value that the model passes on and never looks into.
 pub type Payload = u64;
 
-/// What happens. Each is one transaction (rule 4).
+/// An event: one transaction (rule 4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A run is started (rule 7).
@@ -51,15 +51,15 @@ pub enum Event {
         /// The step.
         step: Key,
     },
-    /// An attempt ended. The same event again is its redelivery; an older token makes it a late one.
+    /// An attempt ended. A repeated event is a redelivery; an event with an older token is a late end.
     Ended {
         /// The run.
         run: RunId,
         /// The step.
         step: Key,
-        /// What the claim gave.
+        /// The token of the claim.
         token: Token,
-        /// How it ended.
+        /// The outcome of the attempt.
         outcome: Outcome,
     },
     /// The child that a step waits for ended (rule 22).
@@ -80,34 +80,34 @@ pub enum Event {
     },
     /// A signal is sent (rule 23).
     Signal {
-        /// To this run, or to whoever waits.
+        /// The run, or none: the oldest matching wait of any run.
         to: Option<RunId>,
         /// Its name.
         name: String,
-        /// Sent to whoever waits: kept if nobody does.
+        /// Whether a signal without a run is kept if no step waits for it.
         keep: bool,
-        /// What it carries.
+        /// The value that the signal carries.
         payload: Payload,
     },
-    /// Someone asks for a run to be cancelled (rule 18).
+    /// A run is cancelled (rule 18).
     Cancel {
         /// The run.
         run: RunId,
     },
-    /// A run's deadline has come (rule 18).
+    /// The deadline of a run has passed (rule 18).
     DeadlinePassed {
         /// The run.
         run: RunId,
     },
-    /// Someone reopens a run (rule 19).
+    /// A run is reopened (rule 19).
     Reopen {
         /// The run.
         run: RunId,
-        /// The ignored failures that are to be tried again too.
+        /// The ignored failures that are reset, too.
         named: Vec<Key>,
     },
-    /// Time passes (rule 11). What is due by then is asked for with [`due`](super::Model::due): an
-    /// engine takes it up when it comes to it.
+    /// Time passes (rule 11). [`due`](super::Model::due) returns the events that are due by then; an engine
+    /// processes them later.
     Time {
         /// Milliseconds.
         ms: u64,
@@ -117,24 +117,24 @@ pub enum Event {
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It returned a value.
+    /// The attempt returned a value.
     Success(Payload),
     /// A deciding job returned this arm (§8).
     Chose(String),
-    /// It called `cx.end_run()` and then returned a value (rule 14).
+    /// The attempt called `cx.end_run()` and then returned a value (rule 14).
     EndRun(Payload),
-    /// It returned a pipeline (rule 22).
+    /// The attempt returned a pipeline (rule 22).
     Child,
-    /// It failed, and no attempt is left or wanted.
+    /// The attempt failed, and no attempt is left or wanted.
     Failed,
-    /// It failed, and attempts remain (rule 15). Also a lost worker, while attempts remain, with
-    /// `Stopped` in a run that is being cancelled.
+    /// The attempt failed, and attempts remain (rule 15); also if its worker was lost. In a run that is being
+    /// cancelled, a lost worker is `Stopped`.
     Retry,
-    /// It stopped because it was asked to, or its worker was lost for good (rule 18).
+    /// The attempt stopped because it was asked to, or its worker was lost for good (rule 18).
     Stopped,
 }
 
-/// What follows from an event, in the order in which it happens.
+/// An effect of an event; effects are in the order in which they happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// A run has this status now; for an end, all its steps have ended.
@@ -168,7 +168,7 @@ pub enum Effect {
         step: Key,
         /// Its new status.
         status: StepStatus,
-        /// Where it did not end by itself, why.
+        /// Why the step ended, if not by an attempt.
         why: Option<Why>,
     },
     /// A step is pending again (rule 19).
@@ -184,7 +184,7 @@ pub enum Effect {
         run: RunId,
         /// The step.
         step: Key,
-        /// For the end of this attempt.
+        /// The token, for the end of this attempt.
         token: Token,
     },
     /// The job waits for its next attempt (rule 15).
@@ -203,7 +203,7 @@ pub enum Effect {
         /// The token it came with.
         token: Token,
     },
-    /// The end had been recorded before, and changed nothing.
+    /// The end was already recorded, and changed nothing.
     AlreadyEnded {
         /// The run.
         run: RunId,
@@ -244,18 +244,18 @@ pub enum Effect {
     },
 }
 
-/// Why a step ended that did not end by itself.
+/// Why a step ended, if not by an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// Its edge from this step is broken (rule 12).
+    /// The edge from this step is broken (rule 12).
     Broken(Key),
-    /// Its arm of this branch, or one around it, was not chosen (rule 12).
+    /// An arm of this branch, around the step, was not chosen (rule 12).
     NotChosen(Key),
-    /// It comes after the failure of this step, which did not fail (rule 12).
+    /// The step comes after the failure of this step, which did not fail (rule 12).
     NoFailure(Key),
-    /// None of its upstreams succeeded (rule 20).
+    /// No upstream succeeded (rule 20).
     NoneSucceeded,
-    /// All of its upstreams are `skipped_by_branch` (rule 20).
+    /// All upstreams are `skipped_by_branch` (rule 20).
     NoneTaken,
     /// This step failed under Halt (rule 13).
     HaltedBy(Key),
@@ -267,13 +267,13 @@ pub enum Why {
     DeadlineExceeded,
     /// The run was skipped (rule 17).
     RunSkipped,
-    /// A deciding job returned what is none of these arms (§8).
+    /// A deciding job returned a value that is none of these arms (§8).
     NotAnArm(Vec<String>),
     /// The child ended like this (rule 22).
     Child(RunStatus),
 }
 
-/// What cannot be done, by name.
+/// The reason why an event is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// §6: a run cannot go this way.
@@ -305,7 +305,7 @@ pub enum Refusal {
         /// Its status.
         status: StepStatus,
     },
-    /// Its time has not come, or it waits for no time.
+    /// The time of the wait has not come, or the step does not wait for a time.
     NotDue {
         /// The run.
         run: RunId,

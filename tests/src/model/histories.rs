@@ -1,4 +1,4 @@
-//! Whole random histories: the events that an engine and the model are led along together.
+//! Random histories: sequences of events that are applied to the engine and to the model.
 //!
 //! ```no_run
 //! use proptest::prelude::*;
@@ -7,7 +7,7 @@
 //! proptest!(|(history in history(Knobs::JOBS))| {
 //!     let mut model = Model::new(&history.spec);
 //!     for event in history.events {
-//!         // Do it to Postgres; a token stands for the so-many-eth claim of its step.
+//!         // Apply the event to Postgres; token 2 stands for the second claim of its step.
 //!         model.must(event);
 //!     }
 //!     // Compare the statuses of runs and steps, and the callbacks.
@@ -23,16 +23,16 @@ use super::sketch::Sketch;
 use super::status::StepStatus;
 use super::world::Model;
 
-/// A world from its first start to its end, as the events that the model accepted.
+/// A graph and the events that the model accepted, from the first start to the end.
 #[derive(Debug, Clone)]
 pub struct History {
     /// The graph.
     pub spec: Sketch,
-    /// What happens to it: the first starts it.
+    /// The events; the first starts a run.
     pub events: Vec<Event>,
 }
 
-/// Random histories of one run: ends in some order, with redeliveries, late ends of jobs that were
+/// Generates histories of one run: ends in some order, with redeliveries, late ends of jobs that were
 /// taken over, and, in some, a cancel.
 pub fn history(knobs: Knobs) -> impl Strategy<Value = History> {
     let parts = (graph(knobs), script(knobs), order(), any::<bool>());
@@ -54,8 +54,8 @@ pub fn history(knobs: Knobs) -> impl Strategy<Value = History> {
     })
 }
 
-/// Random histories of several runs of one graph: chained before and after their upstreams end,
-/// cancelled, reopened, each at any moment, until nothing more can happen.
+/// Generates histories of several runs of one graph: chained before and after their upstreams end,
+/// cancelled, reopened, each at any moment, until no event is possible.
 pub fn chained_history(knobs: Knobs) -> impl Strategy<Value = History> {
     let parts = (graph(knobs), script(knobs), order());
     parts.prop_map(|(spec, script, order)| {
@@ -81,7 +81,7 @@ pub fn chained_history(knobs: Knobs) -> impl Strategy<Value = History> {
     })
 }
 
-/// Random histories of one run that is played to its end and reopened, three times if it may be.
+/// Generates histories of one run that is played to its end and reopened, up to three times.
 pub fn reopened_history(knobs: Knobs) -> impl Strategy<Value = History> {
     let parts = (graph(knobs), script(knobs), order());
     parts.prop_map(|(spec, script, order)| {
@@ -110,7 +110,7 @@ fn chain(play: &mut Play) {
     play.apply(then).expect("all of these runs are there");
 }
 
-/// Reopens a run, if it may be, with all or none of its ignored failures.
+/// Reopens a run if the rules allow it, with all or none of its ignored failures.
 fn reopen(play: &mut Play) {
     let run = some_run(play);
     let all = play.number().is_multiple_of(2);
@@ -121,7 +121,7 @@ fn reopen(play: &mut Play) {
     drop(play.apply(Event::Reopen { run, named }));
 }
 
-/// A job is taken over and its first worker's end comes late, or an end comes again.
+/// Lets a job be taken over so that its first worker's end comes late, or repeats an end.
 pub fn disturb(play: &mut Play) {
     let ends: Vec<Event> = play
         .log

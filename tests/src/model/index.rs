@@ -1,4 +1,4 @@
-//! What a graph means: its edges, arms and strategies by number. Nothing here changes.
+//! The index of a graph: its edges, arms and strategies by number. It is built once and never changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub type Key = Arc<str>;
 pub struct Index {
     /// The graph.
     pub spec: GraphSpec,
-    /// Its steps, in the order of declaration.
+    /// The steps, in the order of declaration.
     pub nodes: Vec<Node>,
     numbers: BTreeMap<Key, usize>,
 }
@@ -21,28 +21,28 @@ pub struct Index {
 /// A step of a graph.
 #[derive(Debug)]
 pub struct Node {
-    /// Its key.
+    /// The step's key.
     pub key: Key,
-    /// What it comes after.
+    /// The edges into the step.
     pub links: Vec<Link>,
-    /// The branches and arms it stands in, the innermost first.
+    /// The branches and arms around the step, the innermost first.
     pub arms: Vec<(usize, String)>,
-    /// What its failure means (rule 13).
+    /// The strategy that decides when the step fails (rule 13).
     pub strategy: Strategy,
-    /// Halt does not skip it (rule 12).
+    /// Whether Halt leaves the step alone (rule 12).
     pub exempt: bool,
-    /// A barrier that an error path behind it waits for: Halt does not skip it either.
+    /// Whether the step is a barrier that an error path behind it waits for: Halt does not skip it either.
     pub is_awaited: bool,
 }
 
 /// An edge into a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// The step before.
+    /// The upstream step.
     pub from: usize,
-    /// What goes along it.
+    /// What the edge carries.
     pub takes: Takes,
-    /// It only holds back: see [`gate`].
+    /// Whether the edge only holds its step back: see [`gate`].
     pub gate: bool,
 }
 
@@ -83,28 +83,28 @@ impl Index {
         }
     }
 
-    /// The number of a step.
+    /// Returns the number of a step.
     pub fn number(&self, key: &str) -> Option<usize> {
         self.numbers.get(key).copied()
     }
 
-    /// What a step is.
+    /// Returns the kind of a step.
     pub fn kind(&self, no: usize) -> &StepKind {
         &self.spec.steps[no].kind
     }
 
-    /// Which of its upstreams a step waits for.
+    /// Returns which of its upstreams a step waits for: all or any.
     pub fn join(&self, no: usize) -> Join {
         self.spec.steps[no].join
     }
 
-    /// Rule 9: its failure counts in the run's status.
+    /// Rule 9: whether the failure of a step counts in the run's status.
     pub fn counts(&self, no: usize) -> bool {
         !self.spec.steps[no].optional
     }
 }
 
-/// Rule 13, override means override: a step's own strategy if it has one, else its pipeline's.
+/// Rule 13: returns a step's own strategy if it has one, else its pipeline's.
 /// `.optional()` is Ignore (§4). §8: on a deciding step an inherited Ignore acts as Continue.
 fn strategy(spec: &GraphSpec, step: &StepSpec) -> Strategy {
     if step.optional {
@@ -116,7 +116,7 @@ fn strategy(spec: &GraphSpec, step: &StepSpec) -> Strategy {
     }
 }
 
-/// §8, branches nest: the arm a step stands in, the arm that its branch stands in, and so on.
+/// §8: returns the arm around a step, the arm around that arm's branch, and so on.
 fn arms(spec: &GraphSpec, numbers: &BTreeMap<Key, usize>, step: &StepSpec) -> Vec<(usize, String)> {
     let mut arms = Vec::new();
     let mut arm = step.arm.as_ref();
@@ -128,8 +128,8 @@ fn arms(spec: &GraphSpec, numbers: &BTreeMap<Key, usize>, step: &StepSpec) -> Ve
     arms
 }
 
-/// The declared edges, and those that a phase and an arm imply: what comes after a barrier starts
-/// when all before it has ended, and what stands in an arm starts when its branch is decided (§8).
+/// Returns the declared edges, and the edges that a phase and an arm imply: a step after a barrier starts when
+/// all steps before the barrier have ended, and a step in an arm starts when its branch is decided (§8).
 ///
 /// Reading: `after_any` needs them also when only some of its upstreams lie in the phase or the arm,
 /// for any one of the others could start it too early.
@@ -195,8 +195,8 @@ fn gate(spec: &GraphSpec, nodes: &[Node], from: usize, to: usize) -> bool {
         || nodes[to].arms.iter().any(|(branch, _)| *branch == from)
 }
 
-/// Reading: the barriers between a step and its error path. Halt does not skip them: the error path waits
-/// until all steps of the phases before it have ended. What comes after them is skipped as always.
+/// Returns the barriers between a step and its error path. Reading: Halt does not skip them, because the error
+/// path waits until all steps of the phases before it have ended. Other steps after them are skipped.
 fn awaited_barriers(spec: &GraphSpec, numbers: &BTreeMap<Key, usize>) -> BTreeSet<usize> {
     let is_barrier = |no: &usize| matches!(spec.steps[*no].kind, StepKind::Barrier);
     let mut awaited = BTreeSet::new();

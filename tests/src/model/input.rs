@@ -1,4 +1,4 @@
-//! What a step receives from those before it (§4, §8).
+//! The input of a step: what it receives from its upstreams (§8).
 
 use pipeline::graph::spec::{Join, StepKind, Takes};
 
@@ -11,14 +11,14 @@ use super::world::{Model, Run, Value};
 pub enum Input {
     /// A value.
     Value(Value),
-    /// An absent upstream is absent, not `null` (§4).
+    /// The upstream has no value; this is not the value `null`.
     Absent,
-    /// A failure: to `after_failure`, and to what takes a `Result`.
+    /// A failure, for an `after_failure` step and for an input of type `Result`.
     Failure,
 }
 
 impl Model {
-    /// The elements of a step's input, in the order of its edges; order-only edges carry none.
+    /// Returns the elements of a step's input, in the order of its edges; order-only edges carry none.
     ///
     /// To `after_any` goes one element. Reading: of the upstream that made it ready; if several had
     /// succeeded by then (a gate held it, or it was reopened), of the first in the order of its edges.
@@ -39,7 +39,7 @@ impl Model {
             .collect()
     }
 
-    /// The upstream that makes an `after_any` step ready.
+    /// Returns the upstream that makes an `after_any` step ready.
     pub(super) fn first_upstream(&self, run: RunId, no: usize) -> Option<usize> {
         let run = &self.runs[run.0];
         let mut links = run.graph.nodes[no].links.iter().filter(|link| !link.gate);
@@ -48,7 +48,7 @@ impl Model {
             .map(|link| link.from)
     }
 
-    /// §8: the value of a merge is what the chosen arm returned, if it returned something.
+    /// §8: returns the value of a merge: what the chosen arm returned, if it returned a value.
     pub(super) fn merged(&self, run: RunId, no: usize) -> Option<Value> {
         let run = &self.runs[run.0];
         let StepKind::Merge { branch, values } = run.graph.kind(no) else {

@@ -1,9 +1,9 @@
-//! The rules of `design.md` §§5-8 as a pure state machine, to be read beside them and argued with.
+//! The rules of `docs/rules.md` as a pure state machine; comments name rules and sections by its numbers.
 //!
-//! It is written from the rules, not from the engine, and is the engine's judge: the same events go
-//! through both, and both must come to the same statuses, callbacks and released work. What makes an
-//! engine fast (counters, groups, hand-over) is absent here: after each event every pending step is
-//! looked at until nothing moves any more.
+//! The model is written from the rules, not from the engine, and is the engine's judge: the same events go
+//! through both, and both must reach the same statuses, callbacks and released work. The model has none of
+//! the techniques that make the engine fast (counters, groups, hand-over): after each event it looks at
+//! every pending step until no step can be decided.
 //!
 //! | file | rules |
 //! |---|---|

@@ -1,7 +1,7 @@
-//! A run played to its end: a script says how each step ends, an order says what comes next.
+//! A run played to its end: a script gives the outcome of each step, an order picks the next event.
 //!
-//! The same script in two orders is how the properties compare orders; the events that were played
-//! are how a test leads an engine along the same way.
+//! Properties play one script in two orders to compare them. Tests of the engine apply the events that were
+//! played to Postgres.
 
 use pipeline::graph::spec::StepKind;
 
@@ -9,33 +9,33 @@ use super::event::{Effect, Event, Outcome, Refusal, RunId};
 use super::status::{RunStatus, StepStatus};
 use super::world::{Model, Step};
 
-/// How the attempts of each step end, whatever the order.
+/// The outcomes of the attempts of each step, in any order of events.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Script {
-    /// One number for each step and round, counted through.
+    /// One random number for each step and round.
     pub fates: Vec<u8>,
     /// Whether attempts may call `cx.end_run()`.
     pub ends_run: bool,
     /// Whether jobs may return pipelines.
     pub children: bool,
-    /// From this round on everything succeeds.
+    /// The round from which on every step succeeds.
     pub good_from: u32,
 }
 
-/// What comes next, of all that could: one number for each event. It ends in noughts.
+/// The choice of the next event among all possible ones: one number for each choice, then zeros.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Order(pub Vec<u16>);
 
-/// What a script has in store for a step.
+/// The fate of a step in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Good,
-    /// It fails for good.
+    /// The step fails for good.
     Bad,
     EndsRun,
-    /// It returns a pipeline, which then succeeds.
+    /// The step returns a pipeline, which then succeeds.
     Parent,
-    /// It chooses what is no arm, and waits in vain.
+    /// A deciding step returns a value that is no arm; a waiting step is never woken.
     Odd,
 }
 
@@ -56,7 +56,7 @@ impl Script {
         }
     }
 
-    /// How this attempt ends. The first attempts of some steps are tried again.
+    /// Returns the outcome of this attempt. The first attempts of some steps are retried.
     pub fn outcome(&self, kind: &StepKind, no: usize, round: u32, step: &Step) -> Outcome {
         let number = self.number(no, round);
         if u32::from(number / 20 % 3) >= step.token.0 {
@@ -76,12 +76,12 @@ impl Script {
     }
 }
 
-/// A world on its way, and the way so far.
+/// A model with the events that were applied to it.
 #[derive(Debug, Clone)]
 pub struct Play {
-    /// The world.
+    /// The model.
     pub model: Model,
-    /// What happened, and what followed.
+    /// The events, each with its effects.
     pub log: Vec<(Event, Vec<Effect>)>,
     script: Script,
     order: Order,
@@ -89,7 +89,7 @@ pub struct Play {
 }
 
 impl Play {
-    /// Nothing has happened yet.
+    /// Creates a model to which nothing has happened yet.
     pub fn new(model: Model, script: &Script, order: &Order) -> Self {
         Self {
             model,
@@ -100,7 +100,7 @@ impl Play {
         }
     }
 
-    /// Lets an event happen, and notes it if it is not refused.
+    /// Applies an event, and records it if it is not refused.
     pub fn apply(&mut self, event: Event) -> Result<Vec<Effect>, Refusal> {
         let effects = self.model.apply(&event)?;
         self.log.push((event, effects.clone()));
@@ -115,7 +115,7 @@ impl Play {
         RunId(self.model.runs().len() - 1)
     }
 
-    /// All that workers, timers, senders and children could do next in any run.
+    /// Returns all events that workers, timers, senders of signals and children could cause next in any run.
     pub fn enabled(&self) -> Vec<Event> {
         let runs = 0..self.model.runs().len();
         runs.flat_map(|run| self.enabled_in(RunId(run))).collect()
@@ -142,7 +142,7 @@ impl Play {
         events
     }
 
-    /// What ends a wait: for a time, it must come first.
+    /// Returns the events that end a wait; if it ends by time, the time must pass first.
     fn answer(&self, run: RunId, no: usize) -> Event {
         let here = self.model.run(run);
         let step = here.graph.nodes[no].key.clone();
@@ -171,19 +171,19 @@ impl Play {
         }
     }
 
-    /// The next number of the order.
+    /// Returns the next number of the order.
     pub fn number(&mut self) -> usize {
         let number = self.order.0.get(self.at).copied().unwrap_or(0);
         self.at += 1;
         usize::from(number)
     }
 
-    /// The order says nothing any more.
+    /// Whether the order has no numbers left.
     pub fn is_out_of_numbers(&self) -> bool {
         self.at >= self.order.0.len()
     }
 
-    /// Lets the next thing happen. False: nothing could.
+    /// Applies the next event. Returns `false` if there is none.
     pub fn go_on(&mut self) -> bool {
         let mut enabled = self.enabled();
         if enabled.is_empty() {
@@ -196,14 +196,14 @@ impl Play {
         true
     }
 
-    /// Goes on until nothing more can happen.
+    /// Applies events until none is possible.
     pub fn to_the_end(&mut self) {
         while self.go_on() {}
     }
 }
 
 impl Model {
-    /// Whether two worlds are in the same state.
+    /// Whether two models are in the same state.
     pub fn same_as(&self, other: &Self) -> bool {
         let pairs = || self.runs.iter().zip(&other.runs);
         self.runs.len() == other.runs.len()

@@ -1,4 +1,4 @@
-//! Reopening (rule 19).
+//! The reopening of runs (rule 19).
 
 use std::collections::BTreeSet;
 
@@ -41,8 +41,8 @@ impl Model {
         self.settle_chains(out)
     }
 
-    /// Only these statuses, and only ignored failures may be named. A skipped run is reopened with
-    /// what it was skipped for, not by itself.
+    /// Checks the status of the run, and that only ignored failures are named. A skipped run is reopened with
+    /// the run because of which it was skipped, not by itself.
     fn may_reopen(&self, run: RunId, named: &[Key]) -> Result<(), Refusal> {
         let here = &self.runs[run.0];
         if !here.status.may_reopen_as(RunStatus::Running) {
@@ -72,7 +72,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a step failed under Ignore: only when it is named is it reopened.
+    /// Whether a step failed under Ignore: such a step is reset only if it is named.
     pub fn is_ignored(&self, run: RunId, step: &str) -> bool {
         let no = self.runs[run.0].graph.number(step);
         no.is_some_and(|no| self.failure_was_ignored(run, no))
@@ -84,7 +84,7 @@ impl Model {
             && here.graph.nodes[no].strategy == Strategy::Ignore
     }
 
-    /// The steps that a reopening resets to pending: failed steps (ignored ones only when named), skipped
+    /// Returns the steps that a reopening resets to pending: failed steps (ignored ones only when named), skipped
     /// and cancelled ones, and the error paths of all these.
     ///
     /// Reading: an error path is decided again together with the step that it watches, and so is
@@ -129,7 +129,7 @@ impl Model {
         }
     }
 
-    /// Round + 1, flags cleared, steps reset. A reset step has no output any more; all others keep theirs.
+    /// Begins the next round: clears flags and resets steps. A reset step loses its output; others keep theirs.
     fn open_again(&mut self, run: RunId, to: RunStatus, named: &[Key], out: &mut Vec<Effect>) {
         for no in self.to_reset(run, named) {
             let key = self.runs[run.0].graph.nodes[no].key.clone();
@@ -154,7 +154,7 @@ impl Model {
         });
     }
 
-    /// Chained runs that were skipped because of it become pending again.
+    /// Makes chained runs pending that were skipped because of the reopened run.
     ///
     /// Reading: a skipped run is pending again when none of its upstreams stands ended otherwise any
     /// more. With two failed upstreams it needs both reopened, in any order, and is never skipped

@@ -1,4 +1,4 @@
-//! Graphs, scripts and orders in a line each, for the report of a failed case.
+//! Graphs, scripts and orders printed in one line each, for the report of a failed case.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use pipeline::graph::spec::{Edge, GraphSpec, Join, StepSpec, Takes};
 
 use super::play::{Order, Script};
 
-/// A graph that prints itself in a few words.
+/// A graph that is printed in one line.
 #[derive(Clone, PartialEq)]
 pub struct Sketch(pub GraphSpec);
 

@@ -1,4 +1,4 @@
-//! The two tables of §6: which status may follow which.
+//! The two tables of statuses (§6): which status may follow which.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the words of §6")]
 pub enum RunStatus {
-    /// It waits in a chain.
+    /// The run waits in a chain.
     Pending,
     Running,
-    /// It is drained, by a cancel or by its deadline.
+    /// The run is drained, by a cancel or by its deadline.
     Cancelling,
     Succeeded,
     Failed,
@@ -31,12 +31,12 @@ impl RunStatus {
         Self::Cancelled,
     ];
 
-    /// No event but a reopening moves it any more.
+    /// Whether only a reopening can change the status.
     pub fn ended(self) -> bool {
         !matches!(self, Self::Pending | Self::Running | Self::Cancelling)
     }
 
-    /// Rule 17: it ended, and what is chained to it cannot start.
+    /// Rule 17: whether the run has ended, and runs that are chained to it cannot start.
     pub fn ended_otherwise(self) -> bool {
         self.ended() && self != Self::Succeeded
     }
@@ -68,13 +68,13 @@ impl RunStatus {
 #[allow(missing_docs, reason = "the words of §6")]
 pub enum StepStatus {
     Pending,
-    /// A job of it is queued, running, or waiting for its time or its next attempt.
+    /// The step has a job that is queued, running, scheduled, or waiting for its next attempt.
     Enqueued,
-    /// For a time, a signal or a child; it holds no job.
+    /// The step waits for a time, a signal or a child; it holds no job.
     Waiting,
     Succeeded,
     Failed,
-    /// Its attempt called `cx.end_run()` and succeeded.
+    /// The attempt called `cx.end_run()` and succeeded.
     EndedRun,
     Skipped,
     SkippedByBranch,
@@ -95,7 +95,7 @@ impl StepStatus {
         Self::Cancelled,
     ];
 
-    /// Rule 9: a run with none but these is over.
+    /// Rule 9: whether the step has ended; a run whose steps have all ended is over.
     pub fn ended(self) -> bool {
         !matches!(self, Self::Pending | Self::Enqueued | Self::Waiting)
     }

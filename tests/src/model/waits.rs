@@ -9,13 +9,13 @@ use super::world::{Model, Value};
 /// A wait of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
-    /// The lower, the older.
+    /// The age of the wait: a lower number is older.
     pub since: u64,
     /// When a timer ends or a signal times out.
     pub due: Option<u64>,
 }
 
-/// A signal that nobody took yet.
+/// A signal that no step has taken yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
     name: String,
@@ -24,7 +24,7 @@ pub struct Kept {
 }
 
 impl Model {
-    /// The step begins to wait. A signal that came before it is taken at once.
+    /// Lets a step begin to wait. A signal that was kept is taken at once.
     pub(super) fn wait(
         &mut self,
         run: RunId,
@@ -56,8 +56,7 @@ impl Model {
         self.clock
     }
 
-    /// Rule 23: the oldest matching signal, of those sent to the run and those kept for whoever
-    /// waits, is taken once.
+    /// Rule 23: takes the oldest matching signal, of those sent to the run and those kept for any run.
     fn oldest_kept(&mut self, run: RunId, name: &str) -> Option<Payload> {
         let find = |kept: &[Kept]| kept.iter().position(|signal| signal.name == name);
         let (own, open) = (&mut self.runs[run.0].kept, &mut self.kept);
@@ -81,8 +80,8 @@ impl Model {
         self.step_to(run, no, StepStatus::Succeeded, None, out)
     }
 
-    /// Rule 23. Sent to a run: its graph must declare the name, and it is kept until the run ends.
-    /// Sent to whoever waits: the oldest wait takes it, and it is kept only if asked.
+    /// Rule 23: sends a signal. If it is sent to a run, the run's graph must declare its name, and the signal is
+    /// kept until the run ends. Else the oldest matching wait takes it, and it is kept only on request.
     pub(super) fn signal(
         &mut self,
         to: Option<RunId>,
@@ -143,7 +142,7 @@ impl Model {
         waits.first().map(|(_, run, no)| (*run, *no))
     }
 
-    /// Rule 23: the time of a wait has come. A timer ends; a signal's timeout is an outcome.
+    /// Rule 23: ends a wait whose time has come. A timer ends; a signal's timeout is an outcome.
     ///
     /// Reading: an outcome, not a failure: the step succeeds, and its value says that time ran out.
     pub(super) fn wait_is_due(
@@ -178,7 +177,7 @@ impl Model {
         self.ended(run, no, out)
     }
 
-    /// Rule 22: the step ends as its child did.
+    /// Rule 22: ends a step as its child ended.
     ///
     /// Reading: a child that was cancelled alone fails the step. Were the step `cancelled`, rule 9
     /// would call a run `succeeded` whose middle never ran.
@@ -222,7 +221,7 @@ impl Model {
         }
     }
 
-    /// What the time that has passed allows to happen: waits that are due, then deadlines.
+    /// Returns the events that are due: waits first, then deadlines.
     pub fn due(&self) -> Vec<Event> {
         let mut waits = Vec::new();
         let mut deadlines = Vec::new();

@@ -9,48 +9,48 @@ use super::index::{Index, Key};
 use super::status::{RunStatus, StepStatus};
 use super::waits::{Kept, Wait};
 
-/// A world of graphs and runs.
+/// The state of the model: graphs and runs.
 #[derive(Debug, Clone)]
 pub struct Model {
     pub(super) graphs: Vec<Arc<Index>>,
     pub(super) runs: Vec<Run>,
     /// Milliseconds since the beginning (rule 11).
     pub(super) now: u64,
-    /// Rises with every wait and every kept signal: "the oldest" is by this.
+    /// A counter of waits and kept signals, by which the oldest is found.
     pub(super) clock: u64,
-    /// Signals kept for whoever waits next.
+    /// Signals that are kept for the next matching wait of any run.
     pub(super) kept: Vec<Kept>,
 }
 
 /// A run.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Its graph.
+    /// The graph of the run.
     pub graph: Arc<Index>,
     /// Its status.
     pub status: RunStatus,
-    /// Rises with each reopening; the first is 1.
+    /// The number of the round: 1, and one more for each reopening.
     pub round: u32,
     /// Rule 13: a step failed under Halt in this round.
     pub halt_triggered: bool,
-    /// Why it is, or was, drained in this round.
+    /// Why the run is, or was, drained in this round.
     pub drain: Option<Drain>,
-    /// Rule 17: the runs it starts after.
+    /// Rule 17: the runs that this run is chained to.
     pub after: Vec<RunId>,
     /// When this round began to run.
     pub started_at: Option<u64>,
-    /// Its steps, as its graph numbers them.
+    /// The steps, in the order of the graph.
     pub steps: Vec<Step>,
-    /// Signals that were sent to it and not yet taken.
+    /// Signals that were sent to the run and not yet taken.
     pub kept: Vec<Kept>,
 }
 
 /// Why a run is being drained (rule 18): the first of the two wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drain {
-    /// Someone asked.
+    /// The run was cancelled.
     Cancel,
-    /// Its deadline passed.
+    /// The deadline of the run passed.
     Deadline,
 }
 
@@ -59,26 +59,26 @@ pub enum Drain {
 pub struct Step {
     /// Its status.
     pub status: StepStatus,
-    /// Of its newest claim; 0 if there was none.
+    /// The token of the newest claim; 0 if there was none.
     pub token: Token,
-    /// A worker has its job.
+    /// Whether a worker has claimed the job.
     pub taken: bool,
-    /// The attempt that ended it: the ended step keeps the token (rule 3).
+    /// The token of the attempt that ended the step (rule 3).
     pub ended_by: Option<Token>,
-    /// What it put out.
+    /// The output of the step.
     pub value: Option<Value>,
-    /// What it waits for.
+    /// The wait of a waiting step.
     pub wait: Option<Wait>,
-    /// Of an `after_any` step, the upstream that made it ready.
+    /// The upstream that made an `after_any` step ready.
     pub first: Option<usize>,
-    /// Where it did not end by itself, why.
+    /// Why the step ended, if not by an attempt.
     pub why: Option<Why>,
 }
 
-/// What a step put out.
+/// The output of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// What its job returned, or the signal carried.
+    /// The value that the job returned, or that the signal carried.
     Of(Payload),
     /// The arm that a deciding job chose.
     Arm(String),
@@ -117,7 +117,7 @@ impl Run {
         }
     }
 
-    /// The numbers of the steps that stand so.
+    /// Returns the numbers of the steps with this status.
     pub(super) fn steps_that_are(&self, status: StepStatus) -> Vec<usize> {
         (0..self.steps.len())
             .filter(|no| self.steps[*no].status == status)
@@ -126,7 +126,7 @@ impl Run {
 }
 
 impl Model {
-    /// A world with one graph, which is valid, and no run.
+    /// Creates a model with one graph, which must be valid, and no run.
     pub fn new(spec: &GraphSpec) -> Self {
         Self {
             graphs: vec![Arc::new(Index::new(spec))],
@@ -137,42 +137,42 @@ impl Model {
         }
     }
 
-    /// A further graph.
+    /// Adds a graph.
     pub fn graph(&mut self, spec: &GraphSpec) -> GraphId {
         self.graphs.push(Arc::new(Index::new(spec)));
         GraphId(self.graphs.len() - 1)
     }
 
-    /// The runs, by number.
+    /// Returns the runs, by number.
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// A run.
+    /// Returns a run.
     pub fn run(&self, run: RunId) -> &Run {
         &self.runs[run.0]
     }
 
-    /// The status of a run.
+    /// Returns the status of a run.
     pub fn status(&self, run: RunId) -> RunStatus {
         self.runs[run.0].status
     }
 
-    /// A step of a run.
+    /// Returns a step of a run.
     pub fn step(&self, run: RunId, key: &str) -> &Step {
         let run = &self.runs[run.0];
         let no = run.graph.number(key).expect("the graph has this step");
         &run.steps[no]
     }
 
-    /// Every step of a run with its status, in the order of declaration.
+    /// Returns every step of a run with its status, in the order of declaration.
     pub fn statuses(&self, run: RunId) -> Vec<(Key, StepStatus)> {
         let run = &self.runs[run.0];
         let keys = run.graph.nodes.iter().map(|node| node.key.clone());
         keys.zip(run.steps.iter().map(|step| step.status)).collect()
     }
 
-    /// The time.
+    /// Returns the time, in milliseconds since the beginning.
     pub fn now(&self) -> u64 {
         self.now
     }
@@ -191,7 +191,7 @@ impl Model {
         }
     }
 
-    /// A worker takes a step's job.
+    /// Lets a worker claim a step's job.
     pub fn take(&mut self, run: RunId, step: &str) -> Token {
         let step = Key::from(step);
         self.must(Event::Taken {
@@ -201,7 +201,7 @@ impl Model {
         self.step(run, &step).token
     }
 
-    /// A worker takes a step's job and ends it.
+    /// Lets a worker claim a step's job and end it.
     pub fn run_attempt(&mut self, run: RunId, step: &str, outcome: Outcome) -> Vec<Effect> {
         let token = self.take(run, step);
         self.must(Event::Ended {
@@ -212,7 +212,7 @@ impl Model {
         })
     }
 
-    /// §6: moves a step, or names it and both statuses.
+    /// §6: changes the status of a step; a refusal names the step and both statuses.
     pub(super) fn step_to(
         &mut self,
         run: RunId,
@@ -249,7 +249,7 @@ impl Model {
         Ok(())
     }
 
-    /// §6: moves a run, or names it and both statuses.
+    /// §6: changes the status of a run; a refusal names the run and both statuses.
     pub(super) fn run_to(
         &mut self,
         run: RunId,

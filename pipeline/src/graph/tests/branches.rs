@@ -19,8 +19,9 @@ fn format() -> Vec<StepSpec> {
     ]
 }
 
+/// Scenarios: U008
 #[test]
-fn u008_a_barrier_inside_an_arm_is_refused() {
+fn a_barrier_inside_an_arm_is_refused() {
     let mut steps = format();
     steps.insert(2, barrier(1).in_arm("format", "hd"));
     let found = problems_of(&graph(steps));
@@ -32,8 +33,9 @@ fn u008_a_barrier_inside_an_arm_is_refused() {
     assert_eq!(found[0], expected);
 }
 
+/// Scenarios: U008
 #[test]
-fn u008_a_barrier_between_a_branch_and_its_arms_is_refused() {
+fn a_barrier_between_a_branch_and_its_arms_is_refused() {
     let message = message([
         branch("format", &["hd"]),
         barrier(1),
@@ -45,8 +47,9 @@ fn u008_a_barrier_between_a_branch_and_its_arms_is_refused() {
     );
 }
 
+/// Scenarios: U010
 #[test]
-fn u010_a_barrier_comes_after_a_branch_and_every_step_of_its_arms() {
+fn a_barrier_comes_after_a_branch_and_every_step_of_its_arms() {
     let mut steps = format();
     steps.extend([barrier(1), job("last")]);
     let graph = valid(steps);
@@ -54,8 +57,9 @@ fn u010_a_barrier_comes_after_a_branch_and_every_step_of_its_arms() {
     assert_eq!(before(&graph, "barrier:1"), all);
 }
 
+/// Scenarios: U011
 #[test]
-fn u011_a_barrier_also_comes_after_what_an_arm_depends_on_outside() {
+fn a_barrier_also_comes_after_what_an_arm_depends_on_outside() {
     let graph = valid([
         job("outside"),
         branch("format", &["hd"]),
@@ -69,14 +73,16 @@ fn u011_a_barrier_also_comes_after_what_an_arm_depends_on_outside() {
     assert_eq!(before(&graph, "barrier:1"), ["outside", "format", "scale"]);
 }
 
+/// Scenarios: U012
 #[test]
-fn u012_a_barrier_after_a_branch_of_empty_arms_comes_after_the_branch() {
+fn a_barrier_after_a_branch_of_empty_arms_comes_after_the_branch() {
     let graph = valid([branch("format", &["hd", "sd"]), barrier(1), job("last")]);
     assert_eq!(before(&graph, "barrier:1"), ["format"]);
 }
 
+/// Scenarios: U013
 #[test]
-fn u013_of_a_branch_after_a_barrier_only_the_decision_waits_for_it() {
+fn of_a_branch_after_a_barrier_only_the_decision_waits_for_it() {
     let mut steps = vec![job("first"), barrier(1)];
     steps.extend(format());
     let graph = valid(steps);
@@ -94,8 +100,9 @@ fn u013_of_a_branch_after_a_barrier_only_the_decision_waits_for_it() {
     );
 }
 
+/// Scenarios: U014
 #[test]
-fn u014_a_step_after_an_empty_branch_after_a_barrier_waits_for_the_decision() {
+fn a_step_after_an_empty_branch_after_a_barrier_waits_for_the_decision() {
     let graph = valid([
         job("first"),
         barrier(1),
@@ -106,8 +113,9 @@ fn u014_a_step_after_an_empty_branch_after_a_barrier_waits_for_the_decision() {
     assert_eq!(before(&graph, "last"), ["format"]);
 }
 
+/// Scenarios: U042
 #[test]
-fn u042_a_merge_comes_after_the_values_the_decision_and_the_last_steps_of_the_arms() {
+fn a_merge_comes_after_the_values_the_decision_and_the_last_steps_of_the_arms() {
     let mut steps = format();
     steps.insert(3, job("log").following(&["scale"]).in_arm("format", "hd"));
     let graph = valid(steps);
@@ -118,8 +126,9 @@ fn u042_a_merge_comes_after_the_values_the_decision_and_the_last_steps_of_the_ar
     assert!(graph.find("merge:format").unwrap().arms().is_empty());
 }
 
+/// Scenarios: U042
 #[test]
-fn u042_a_merge_waits_also_for_what_a_failure_or_the_first_of_several_does_not_wait_for() {
+fn a_merge_waits_also_for_what_a_failure_or_the_first_of_several_does_not_wait_for() {
     let graph = valid([
         branch("format", &["hd"]),
         job("a").following(&["format"]).in_arm("format", "hd"),
@@ -136,16 +145,18 @@ fn u042_a_merge_waits_also_for_what_a_failure_or_the_first_of_several_does_not_w
     );
 }
 
+/// Scenarios: U042
 #[test]
-fn u042_one_arm_with_steps_and_an_empty_one_are_valid() {
+fn one_arm_with_steps_and_an_empty_one_are_valid() {
     valid([
         branch("format", &["hd", "none"]),
         job("scale").following(&["format"]).in_arm("format", "hd"),
     ]);
 }
 
+/// Scenarios: U042
 #[test]
-fn u042_keys_are_unique_across_arms() {
+fn keys_are_unique_across_arms() {
     let message = message([
         branch("format", &["hd", "sd"]),
         job("scale").following(&["format"]).in_arm("format", "hd"),
@@ -154,8 +165,9 @@ fn u042_keys_are_unique_across_arms() {
     assert!(message.contains("`scale` is declared 2 times"), "{message}");
 }
 
+/// Scenarios: U042
 #[test]
-fn u042_branches_nest_and_each_step_knows_the_arms_around_it() {
+fn branches_nest_and_each_step_knows_the_arms_around_it() {
     let graph = valid([
         branch("outer", &["a", "b"]),
         branch("inner", &["x", "y"])
@@ -177,8 +189,9 @@ fn u042_branches_nest_and_each_step_knows_the_arms_around_it() {
     assert_eq!(before(&graph, "merge:outer"), ["merge:inner", "outer"]);
 }
 
+/// Scenarios: U042
 #[test]
-fn u042_steps_of_an_inner_branch_without_a_merge_are_waited_for_by_the_outer_merge() {
+fn steps_of_an_inner_branch_without_a_merge_are_waited_for_by_the_outer_merge() {
     let graph = valid([
         branch("outer", &["a", "b"]),
         branch("inner", &["x", "y"])
@@ -210,8 +223,9 @@ fn a_step_that_only_an_inner_arm_waits_for_is_waited_for_by_the_outer_merge() {
     );
 }
 
+/// Scenarios: U042
 #[test]
-fn u042_a_branch_without_arms_is_refused() {
+fn a_branch_without_arms_is_refused() {
     assert_eq!(
         problem([branch("format", &[])]),
         Problem::NoArms {
@@ -220,8 +234,9 @@ fn u042_a_branch_without_arms_is_refused() {
     );
 }
 
+/// Scenarios: U043
 #[test]
-fn u043_a_branch_after_a_branch_depends_on_its_merge_only() {
+fn a_branch_after_a_branch_depends_on_its_merge_only() {
     let mut steps = format();
     steps.push(branch("audience", &["kids", "all"]).following(&["merge:format"]));
     steps.push(
@@ -234,8 +249,9 @@ fn u043_a_branch_after_a_branch_depends_on_its_merge_only() {
     assert_eq!(before(&graph, "rate"), ["audience"]);
 }
 
+/// Scenarios: U049
 #[test]
-fn u049_the_arm_of_a_step_is_kept() {
+fn the_arm_of_a_step_is_kept() {
     let graph = valid(format());
     let arm = graph.find("copy").unwrap().step().arm.clone();
     assert_eq!(

@@ -16,8 +16,9 @@ use super::build::*;
 use crate::graph::spec::*;
 use crate::graph::{Graph, Problem};
 
+/// Scenarios: U001
 #[test]
-fn u001_a_barrier_comes_after_its_phase_and_before_the_next() {
+fn a_barrier_comes_after_its_phase_and_before_the_next() {
     let graph = valid([
         job("a"),
         job("b").after(&["a"]),
@@ -35,8 +36,9 @@ fn u001_a_barrier_comes_after_its_phase_and_before_the_next() {
     assert_eq!(phases, [0, 0, 0, 0, 1, 1]);
 }
 
+/// Scenarios: U002
 #[test]
-fn u002_a_second_barrier_comes_after_all_of_its_own_phase() {
+fn a_second_barrier_comes_after_all_of_its_own_phase() {
     let graph = valid([
         job("a"),
         barrier(1),
@@ -51,8 +53,9 @@ fn u002_a_second_barrier_comes_after_all_of_its_own_phase() {
     assert_eq!(graph.phases(), 3);
 }
 
+/// Scenarios: U003
 #[test]
-fn u003_a_step_keeps_its_upstream_of_an_earlier_phase_and_waits_for_the_barrier_too() {
+fn a_step_keeps_its_upstream_of_an_earlier_phase_and_waits_for_the_barrier_too() {
     let graph = valid([job("a"), job("b"), barrier(1), job("c").after(&["a"])]);
     assert_eq!(before(&graph, "c"), ["a", "barrier:1"]);
     let takes: Vec<Takes> = graph
@@ -65,15 +68,17 @@ fn u003_a_step_keeps_its_upstream_of_an_earlier_phase_and_waits_for_the_barrier_
     assert_eq!(takes, [Takes::Value, Takes::Order]);
 }
 
+/// Scenarios: U004
 #[test]
-fn u004_a_step_may_be_named_before_it_is_declared_within_its_phase() {
+fn a_step_may_be_named_before_it_is_declared_within_its_phase() {
     let graph = valid([job("b").after(&["a"]), job("a"), barrier(1), job("c")]);
     assert_eq!(keys(&graph), ["a", "b", "barrier:1", "c"]);
     assert_eq!(before(&graph, "barrier:1"), ["b", "a"]);
 }
 
+/// Scenarios: U005
 #[test]
-fn u005_a_dependency_on_a_later_phase_names_both() {
+fn a_dependency_on_a_later_phase_names_both() {
     let problem = problem([job("a").after(&["b"]), barrier(1), job("b")]);
     assert_eq!(
         problem,
@@ -86,8 +91,9 @@ fn u005_a_dependency_on_a_later_phase_names_both() {
     assert!(on_the_barrier.contains("`a` runs after `barrier:1`, which is in a later phase"));
 }
 
+/// Scenarios: U006
 #[test]
-fn u006_a_barrier_first_last_or_twice_are_three_errors() {
+fn a_barrier_first_last_or_twice_are_three_errors() {
     let first = problem([barrier(1), job("a")]);
     assert_eq!(
         first,
@@ -110,8 +116,9 @@ fn u006_a_barrier_first_last_or_twice_are_three_errors() {
     assert_eq!(twice, expected);
 }
 
+/// Scenarios: U009
 #[test]
-fn u009_a_step_cannot_have_the_key_of_a_generated_barrier() {
+fn a_step_cannot_have_the_key_of_a_generated_barrier() {
     for key in ["barrier:1", "merge:format", "x:y"] {
         let message = message([job(key)]);
         assert!(
@@ -122,8 +129,9 @@ fn u009_a_step_cannot_have_the_key_of_a_generated_barrier() {
     valid([job("barrier"), job("barrier-1"), job("merge.format")]);
 }
 
+/// Scenarios: U020
 #[test]
-fn u020_graphs_without_a_cycle_are_valid() {
+fn graphs_without_a_cycle_are_valid() {
     valid([job("a"), job("b").after(&["a"]), job("c").after(&["b"])]);
     valid([
         job("a"),
@@ -140,14 +148,16 @@ fn u020_graphs_without_a_cycle_are_valid() {
     ]);
 }
 
+/// Scenarios: U021
 #[test]
-fn u021_a_cycle_of_two_names_both() {
+fn a_cycle_of_two_names_both() {
     let message = message([job("a").after(&["b"]), job("b").after(&["a"])]);
     assert_eq!(message, "cycle: a -> b -> a: remove one of these edges");
 }
 
+/// Scenarios: U022
 #[test]
-fn u022_a_cycle_of_three_shows_its_path_each_before_the_next() {
+fn a_cycle_of_three_shows_its_path_each_before_the_next() {
     let problem = problem([
         job("a").after(&["c"]),
         job("b").after(&["a"]),
@@ -157,8 +167,9 @@ fn u022_a_cycle_of_three_shows_its_path_each_before_the_next() {
     assert_eq!(problem, Problem::Cycle { path });
 }
 
+/// Scenarios: U024
 #[test]
-fn u024_a_cycle_in_one_part_only_is_found() {
+fn a_cycle_in_one_part_only_is_found() {
     let message = message([
         job("x"),
         job("y").after(&["x"]),
@@ -169,8 +180,9 @@ fn u024_a_cycle_in_one_part_only_is_found() {
     assert!(message.starts_with("cycle: a -> b -> a"), "{message}");
 }
 
+/// Scenarios: U025
 #[test]
-fn u025_each_knot_of_cycles_is_reported_once_by_its_shortest_path() {
+fn each_knot_of_cycles_is_reported_once_by_its_shortest_path() {
     let found = problems_of(&graph([
         job("a").after(&["b"]),
         job("b").after(&["a", "d"]),
@@ -191,8 +203,9 @@ fn u025_each_knot_of_cycles_is_reported_once_by_its_shortest_path() {
     );
 }
 
+/// Scenarios: U026
 #[test]
-fn u026_what_is_wrong_with_a_graph_has_a_message_of_its_own() {
+fn what_is_wrong_with_a_graph_has_a_message_of_its_own() {
     assert!(message([]).contains("no steps"));
     let duplicate = message([job("a"), job("a"), job("a")]);
     assert!(duplicate.contains("`a` is declared 3 times"), "{duplicate}");
@@ -214,8 +227,9 @@ fn u026_what_is_wrong_with_a_graph_has_a_message_of_its_own() {
     assert!(indirect.contains("cycle"));
 }
 
+/// Scenarios: U027
 #[test]
-fn u027_a_self_dependency_is_not_called_a_cycle() {
+fn a_self_dependency_is_not_called_a_cycle() {
     let spec = graph([job("a").after(&["a"])]);
     assert_eq!(
         problems_of(&spec),
@@ -223,8 +237,9 @@ fn u027_a_self_dependency_is_not_called_a_cycle() {
     );
 }
 
+/// Scenarios: U028
 #[test]
-fn u028_every_usual_shape_is_valid() {
+fn every_usual_shape_is_valid() {
     valid([job("single")]);
     valid([job("a"), job("b").after(&["a"]), job("c").after(&["b"])]);
     valid([
@@ -255,16 +270,18 @@ fn video() -> Vec<StepSpec> {
     ]
 }
 
+/// Scenarios: U029
 #[test]
-fn u029_what_is_left_out_has_a_default() {
+fn what_is_left_out_has_a_default() {
     let spec = GraphSpec::from_json(r#"{"name":"p","steps":[]}"#).unwrap();
     assert_eq!(spec.strategy, Strategy::Halt);
     assert_eq!(spec.description, None);
     assert_eq!(spec.callbacks, []);
 }
 
+/// Scenarios: U030
 #[test]
-fn u030_everything_of_a_pipeline_can_be_set() {
+fn everything_of_a_pipeline_can_be_set() {
     for strategy in [Strategy::Halt, Strategy::Continue, Strategy::Ignore] {
         let spec = GraphSpec {
             strategy,
@@ -294,15 +311,17 @@ fn callback(on: CallbackOn) -> CallbackSpec {
     }
 }
 
+/// Scenarios: U030
 #[test]
-fn u030_several_callbacks_of_one_kind_are_allowed() {
+fn several_callbacks_of_one_kind_are_allowed() {
     let mut spec = graph([job("a")]);
     spec.callbacks = vec![callback(CallbackOn::Failure), callback(CallbackOn::Failure)];
     compile(spec);
 }
 
+/// Scenarios: U031
 #[test]
-fn u031_an_unknown_strategy_is_refused_with_those_there_are() {
+fn an_unknown_strategy_is_refused_with_those_there_are() {
     let json = r#"{"name":"p","strategy":"retry","steps":[]}"#;
     let message = Graph::from_json(json).unwrap_err().to_string();
     assert!(
@@ -315,16 +334,18 @@ fn u031_an_unknown_strategy_is_refused_with_those_there_are() {
     );
 }
 
+/// Scenarios: U035
 #[test]
-fn u035_compiling_validates() {
+fn compiling_validates() {
     assert!(Graph::compile(graph([])).is_err());
     assert!(Graph::compile(graph([job("a"), job("a")])).is_err());
     assert!(Graph::compile(graph([job("a").after(&["b"])])).is_err());
     assert!(Graph::compile(graph([job("a").after(&["b"]), job("b").after(&["a"])])).is_err());
 }
 
+/// Scenarios: U036
 #[test]
-fn u036_steps_are_found_by_key_and_roots_depend_on_nothing() {
+fn steps_are_found_by_key_and_roots_depend_on_nothing() {
     let graph = valid(video());
     for (no, key) in (0..).zip(["download", "transcode", "thumbnail", "publish", "cleanup"]) {
         assert_eq!(graph.find(key).unwrap().no(), no);
@@ -335,8 +356,9 @@ fn u036_steps_are_found_by_key_and_roots_depend_on_nothing() {
     assert_eq!(graph.roots(), [0]);
 }
 
+/// Scenarios: U037
 #[test]
-fn u037_a_graph_shows_what_was_declared() {
+fn a_graph_shows_what_was_declared() {
     let mut spec = graph(video());
     spec.description = Some("one film".into());
     spec.strategy = Strategy::Continue;
@@ -352,8 +374,9 @@ fn u037_a_graph_shows_what_was_declared() {
     );
 }
 
+/// Scenarios: U040
 #[test]
-fn u040_the_video_pipeline() {
+fn the_video_pipeline() {
     let graph = valid(video());
     assert_eq!(
         keys(&graph),
@@ -371,8 +394,9 @@ fn u040_the_video_pipeline() {
     assert_eq!(graph.find("publish").unwrap().waits(), 2);
 }
 
+/// Scenarios: U044
 #[test]
-fn u044_a_steps_own_strategy_decides_for_it_alone() {
+fn a_steps_own_strategy_decides_for_it_alone() {
     let graph = valid([job("a").failure_strategy(Strategy::Continue), job("b")]);
     assert_eq!(graph.node(0).unwrap().strategy(), Strategy::Continue);
     assert_eq!(graph.node(1).unwrap().strategy(), Strategy::Halt);
@@ -381,8 +405,9 @@ fn u044_a_steps_own_strategy_decides_for_it_alone() {
     assert!(message.contains("at `steps[0].strategy`"), "{message}");
 }
 
+/// Scenarios: U045
 #[test]
-fn u045_a_step_keeps_its_fields_and_has_defaults_for_the_rest() {
+fn a_step_keeps_its_fields_and_has_defaults_for_the_rest() {
     let json = r#"{"key":"a","kind":{"type":"job","job":"work","version":2}}"#;
     let step: StepSpec = serde_json::from_str(json).unwrap();
     assert_eq!(
@@ -406,8 +431,9 @@ fn u045_a_step_keeps_its_fields_and_has_defaults_for_the_rest() {
     assert_eq!(serde_json::to_string(&step).unwrap(), json);
 }
 
+/// Scenarios: U046
 #[test]
-fn u046_an_edge_given_twice_is_kept_once_in_its_place() {
+fn an_edge_given_twice_is_kept_once_in_its_place() {
     let graph = valid([
         job("a"),
         job("b"),
@@ -433,8 +459,9 @@ fn u046_an_edge_given_twice_is_kept_once_in_its_place() {
     assert_eq!(takes("e"), [Takes::Value, Takes::Value]);
 }
 
+/// Scenarios: U046
 #[test]
-fn u046_a_value_taken_twice_is_two_values_and_one_end_to_wait_for() {
+fn a_value_taken_twice_is_two_values_and_one_end_to_wait_for() {
     let graph = valid([
         job("a"),
         job("b"),
@@ -459,8 +486,9 @@ fn u046_a_value_taken_twice_is_two_values_and_one_end_to_wait_for() {
     assert_eq!(again.to_dot(), once.to_dot());
 }
 
+/// Scenarios: U046
 #[test]
-fn u046_what_is_wrong_with_a_value_taken_twice_is_said_once() {
+fn what_is_wrong_with_a_value_taken_twice_is_said_once() {
     let found = message([
         job("a").optional(),
         job("b"),
@@ -472,8 +500,9 @@ fn u046_what_is_wrong_with_a_value_taken_twice_is_said_once() {
     );
 }
 
+/// Scenarios: U046
 #[test]
-fn u046_where_there_can_be_one_value_only_it_is_taken_once() {
+fn where_there_can_be_one_value_only_it_is_taken_once() {
     let expected = Problem::DuplicateEdge {
         step: "b".into(),
         upstream: "a".into(),
@@ -491,8 +520,9 @@ fn u046_where_there_can_be_one_value_only_it_is_taken_once() {
     assert_eq!(problem(mixed), expected);
 }
 
+/// Scenarios: U048
 #[test]
-fn u048_the_options_of_a_step_are_known_and_no_others() {
+fn the_options_of_a_step_are_known_and_no_others() {
     let known = serde_json::to_value(options()).unwrap();
     assert!(serde_json::from_value::<StepOptions>(known.clone()).is_ok());
     for unknown in ["wait_until", "colour"] {
@@ -508,8 +538,9 @@ fn u048_the_options_of_a_step_are_known_and_no_others() {
     }
 }
 
+/// Scenarios: U050
 #[test]
-fn u050_three_strategies_are_known_and_none() {
+fn three_strategies_are_known_and_none() {
     for (given, strategy) in [
         ("null", None),
         ("\"halt\"", Some(Strategy::Halt)),

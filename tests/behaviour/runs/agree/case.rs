@@ -1,4 +1,4 @@
-//! What a case is made of: a graph, and how its runs go.
+//! A random case: a graph, and the outcomes of its runs.
 
 use pipeline::graph::spec::{Edge, GraphSpec, StepKind, Takes};
 use pipeline::{EventLevel, Graph, Pipeline};

@@ -1,4 +1,4 @@
-//! Whether Postgres and the model say the same.
+//! The comparison of Postgres's rows with the model.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A case on its way: who sends what next, and what the model makes of it.
+//! A case in progress: the ends that each worker sends next, and their effect on the model.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! The table a case is played at: workers, and the database between them.
+//! The workers and the database on which a case is played.
 
 use std::time::Duration;
 
