@@ -25,8 +25,8 @@ mod worker;
 
 // What the application sees of runs.
 pub use client::{
-    Attempt, Client, Event, EventLevel, EventStatus, IntoStage, NewRun, NodeKind, ReconcilerStats,
-    Reopen, Run, RunFilter, RunInfo, RunState, Start, StepReason, StepState, Wait,
+    Client, Event, EventLevel, EventStatus, IntoStage, NewRun, NodeKind, ReconcilerStats, Reopen,
+    Run, RunFilter, RunInfo, RunState, Start, StepReason, StepState, Wait,
 };
 #[doc(hidden)]
 pub use client::{IntoRun, Stage, Started, StartedRuns};

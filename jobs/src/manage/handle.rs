@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::info::{AttemptInfo, JobInfo, JobRow, count};
+use super::info::{AttemptInfo, JobInfo, JobRow};
 use crate::attempt::is_owned;
 use crate::{Client, Error, JobId, Result};
 
@@ -67,14 +67,14 @@ impl JobHandle {
         .fetch_all(self.client.pool())
         .await?;
         let attempts = rows.into_iter().map(|row| {
-            Ok(AttemptInfo {
-                attempt: count(row.attempt),
-                token: row.token,
-                outcome: row.outcome.parse()?,
-                error_class: row.error_class,
-                error_message: row.error_message,
-                ended_at: row.ended_at,
-            })
+            Ok(AttemptInfo::new(
+                row.attempt,
+                row.token,
+                row.outcome.parse()?,
+                row.ended_at,
+                (row.error_class, row.error_message),
+                None,
+            ))
         });
         Ok(attempts.collect::<Result<_, sqlx::Error>>()?)
     }

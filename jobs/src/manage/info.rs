@@ -1,9 +1,10 @@
 //! What is known of a job and of its attempts.
 
 use std::fmt;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::redact::Redacted;
 use crate::{BatchId, JobId};
@@ -101,7 +102,7 @@ impl fmt::Debug for JobInfo {
     }
 }
 
-/// An attempt that did not succeed.
+/// An attempt that has ended.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct AttemptInfo {
@@ -117,6 +118,38 @@ pub struct AttemptInfo {
     pub error_message: Option<String>,
     /// When the attempt ended.
     pub ended_at: DateTime<Utc>,
+    /// How long the attempt took; known of the attempt with which a step succeeded. In JSON, `ran_ms`.
+    #[serde(rename = "ran_ms", serialize_with = "as_millis")]
+    pub ran: Option<Duration>,
+}
+
+impl AttemptInfo {
+    /// Creates the information about an attempt of an owned job, from the extension's rows.
+    #[doc(hidden)]
+    pub fn new(
+        attempt: i16,
+        token: i64,
+        outcome: Outcome,
+        ended_at: DateTime<Utc>,
+        error: (Option<String>, Option<String>),
+        ran: Option<Duration>,
+    ) -> Self {
+        let (error_class, error_message) = error;
+        Self {
+            attempt: count(attempt),
+            token,
+            outcome,
+            error_class,
+            error_message,
+            ended_at,
+            ran,
+        }
+    }
+}
+
+fn as_millis<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+        .serialize(to)
 }
 
 /// A row of the queries `job.sql` and `jobs_list.sql`.

@@ -1,40 +1,20 @@
-//! What was tried.
+//! The attempts of a step.
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-use jobs::Outcome;
-use serde::Serialize;
+use jobs::AttemptInfo;
 
 use super::Run;
-use super::state::{as_millis, count, failure};
-use crate::{Error, Failure, Result};
-
-/// An attempt of a step that has ended.
-#[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct Attempt {
-    /// Which one; the first is 1, again in each round.
-    pub attempt: u16,
-    /// What came of it.
-    pub outcome: Outcome,
-    /// Why it did not succeed.
-    pub error: Option<Failure>,
-    /// When it ended.
-    pub ended_at: DateTime<Utc>,
-    /// How long it took; known of the one that succeeded. In JSON, `ran_ms`.
-    #[serde(rename = "ran_ms", serialize_with = "as_millis")]
-    pub ran: Option<Duration>,
-}
+use crate::{Error, Result};
 
 impl<O> Run<O> {
-    /// The attempts of a step that have ended, the first one first: those that did not succeed, and
-    /// the one that did.
+    /// Returns the ended attempts of a step, the first one first: those that did not succeed, and the one that did.
+    /// Attempts are numbered from 1 in each round of the run.
     ///
     /// ```no_run
     /// # async fn example(run: pipeline::Run) -> pipeline::Result<()> {
-    /// for tried in run.attempts("transcode").await? {
-    ///     println!("{}: {} {:?}", tried.attempt, tried.outcome, tried.error);
+    /// for attempt in run.attempts("transcode").await? {
+    ///     println!("{}: {} {:?}", attempt.attempt, attempt.outcome, attempt.error_message);
     /// }
     /// # Ok(())
     /// # }
@@ -42,8 +22,8 @@ impl<O> Run<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`], [`Error::NoStep`]; when the database cannot be asked.
-    pub async fn attempts(&self, step: &str) -> Result<Vec<Attempt>> {
+    /// [`Error::NoRun`] if the run does not exist; [`Error::NoStep`] if the run has no such step.
+    pub async fn attempts(&self, step: &str) -> Result<Vec<AttemptInfo>> {
         let rows = sqlx::query_file!("src/sql/step_attempts.sql", self.id().get(), step)
             .fetch_all(self.client().pool())
             .await?;
@@ -56,19 +36,20 @@ impl<O> Run<O> {
         }
         let mut attempts = Vec::with_capacity(rows.len());
         for row in rows {
-            let (Some(attempt), Some(outcome), Some(ended_at)) =
-                (row.attempt, row.outcome, row.ended_at)
+            let (Some(attempt), Some(token), Some(outcome), Some(ended_at)) =
+                (row.attempt, row.token, row.outcome, row.ended_at)
             else {
                 continue;
             };
             let ran = row.ran_ms.and_then(|ms| u64::try_from(ms).ok());
-            attempts.push(Attempt {
-                attempt: count(attempt),
-                outcome: outcome.parse().map_err(sqlx::Error::from)?,
-                error: failure(step, row.error_class, row.error_message),
+            attempts.push(AttemptInfo::new(
+                attempt,
+                token,
+                outcome.parse().map_err(sqlx::Error::from)?,
                 ended_at,
-                ran: ran.map(Duration::from_millis),
-            });
+                (row.error_class, row.error_message),
+                ran.map(Duration::from_millis),
+            ));
         }
         Ok(attempts)
     }

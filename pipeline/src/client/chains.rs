@@ -88,3 +88,9 @@ impl<O> From<&Run<O>> for RunId {
         run.id()
     }
 }
+
+impl<O> From<Run<O>> for RunId {
+    fn from(run: Run<O>) -> Self {
+        run.id()
+    }
+}

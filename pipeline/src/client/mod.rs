@@ -32,7 +32,6 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::{Result, RunId};
 
-pub use attempts::Attempt;
 pub use control::Reopen;
 pub use events::{Event, EventStatus};
 use grouped::Starts;

@@ -336,7 +336,7 @@ impl Client {
     }
 }
 
-pub(super) fn as_millis<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+fn as_millis<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
         .serialize(to)
 }
@@ -345,11 +345,7 @@ pub(super) fn count(number: i16) -> u16 {
     u16::try_from(number).unwrap_or(0)
 }
 
-pub(super) fn failure(
-    step: &str,
-    class: Option<String>,
-    message: Option<String>,
-) -> Option<Failure> {
+fn failure(step: &str, class: Option<String>, message: Option<String>) -> Option<Failure> {
     Some(Failure {
         step: step.to_owned(),
         class: class?,

@@ -1,7 +1,7 @@
 -- Returns the ended attempts of a step: those that did not succeed, and the one that did. At least one row if the
 -- run exists; its step is null if the run has no such step.
 select n.key as "step?", a.attempt as "attempt?", a.outcome as "outcome?", a.error_class,
-       a.error_message, a.ended_at as "ended_at?", a.ran_ms
+       a.error_message, a.ended_at as "ended_at?", a.token as "token?", a.ran_ms
 from pipeline.runs r
 left join pipeline.nodes n on n.graph = r.graph and n.key = $2
 left join lateral (

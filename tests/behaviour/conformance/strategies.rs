@@ -197,7 +197,7 @@ async fn halting_from_inside_ends_a_run_early_and_well() {
         let attempts = run.attempts("a").await.unwrap();
         assert_eq!(attempts.len(), 1);
         assert_eq!(
-            (attempts[0].attempt, attempts[0].error.is_none()),
+            (attempts[0].attempt, attempts[0].error_class.is_none()),
             (1, true)
         );
         assert_eq!(it.queued(&run).await, 0);

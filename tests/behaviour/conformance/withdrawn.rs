@@ -230,8 +230,7 @@ async fn an_attempt_whose_worker_died_in_a_cancelling_run_was_not_retried() {
         let attempts = run.attempts("a").await.unwrap();
         assert_eq!(attempts.len(), 1);
         assert_eq!(attempts[0].outcome.as_str(), "cancelled");
-        let error = attempts[0].error.as_ref();
-        assert_eq!(error.map(|error| error.class.as_str()), Some("WorkerDied"));
+        assert_eq!(attempts[0].error_class.as_deref(), Some("WorkerDied"));
         it.stop().await;
     })
     .await;

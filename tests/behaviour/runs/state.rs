@@ -128,7 +128,7 @@ async fn a_step_that_is_tried_again_says_what_was_tried() {
         let tried = run.attempts("a").await.unwrap();
         let told: Vec<(u16, &str, bool)> = tried
             .iter()
-            .map(|it| (it.attempt, it.outcome.as_str(), it.error.is_some()))
+            .map(|it| (it.attempt, it.outcome.as_str(), it.error_class.is_some()))
             .collect();
         assert_eq!(told, [(1, "retried", true), (2, "succeeded", false)]);
         assert!(tried[0].ended_at < tried[1].ended_at && tried[1].ran.is_some());
@@ -267,7 +267,7 @@ async fn what_is_told_of_a_run_is_json_too() {
             a["error"],
             json!({ "step": "a", "class": "Told", "message": "told to fail" })
         );
-        assert_eq!(b["why"], json!({ "reason": "halted_by", "step": "a" }));
+        assert_eq!(b["reason"], json!({ "kind": "halted_by", "step": "a" }));
         let tried = serde_json::to_value(run.attempts("a").await.unwrap()).unwrap();
         let outcomes = [&tried[0]["outcome"], &tried[1]["outcome"]];
         assert_eq!(outcomes, [&json!("retried"), &json!("failed")]);
