@@ -34,7 +34,7 @@ pub struct NewJob {
     pub(crate) due: Due,
 }
 
-/// When a job becomes due.
+/// The time at which a job becomes due.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Due {
     After(Duration),

@@ -86,7 +86,7 @@ pub trait Perform: Job {
 pub trait NoInput {}
 impl NoInput for () {}
 
-/// What follows a failed attempt: the result of [`Perform::on_error`].
+/// The decision about a failed attempt, which [`Perform::on_error`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnError {

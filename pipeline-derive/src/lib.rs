@@ -85,7 +85,8 @@ pub fn derive_branch(input: TokenStream) -> TokenStream {
     branch::expand(&input, krate::find_pipeline).into()
 }
 
-/// Makes a params struct a pipeline with a stable name. The params are what is started, and are stored with the run.
+/// Gives a pipeline a stored name, under which it is started with the params in this struct. The params are stored with
+/// the run; the trait `pipeline::Define` declares the steps.
 ///
 /// ```text
 /// #[derive(Serialize, Deserialize, Pipeline)]
@@ -108,7 +109,7 @@ pub fn derive_branch(input: TokenStream) -> TokenStream {
 /// every job of `Define::Jobs`. The JSON Schema of the params follows their doc comments and serde attributes; the
 /// types of their fields implement `schemars::JsonSchema`.
 ///
-/// | attribute | what it takes |
+/// | attribute | value |
 /// |---|---|
 /// | `name` | a name: from 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`. The default is the name of the type in snake case |
 /// | `crate` | the path of the crate `pipeline` |
