@@ -1,7 +1,6 @@
 //! What a step returns, the steps after it receive; the compiler checks that it fits.
 
-use pipeline::Pipeline;
-use pipeline::jobs::{Context, Job, JobError, Perform};
+use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 use shop::{Result, Tree};
 

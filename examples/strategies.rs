@@ -7,8 +7,8 @@
 //! | `Ignore` | goes on without its value | goes on | failed |
 //! | `.optional()` | goes on without its value | goes on | succeeded |
 
-use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Continue, Halt, Ignore, Invalid, Pipeline, PipelineBuilder, RunStatus, Step};
+use pipeline::Invalid;
+use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 use shop::studio::work;
 use shop::{Result, Tree};

@@ -1,7 +1,8 @@
 //! Where all of it stands, as the database has it.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use pipeline::jobs::{Batch, BatchState, Job, JobFilter, JobInfo, JobStatus};
+use pipeline::prelude::*;
+use pipeline::{BatchState, JobInfo};
 use shop::{PublishGallery, SendInvoice};
 
 use crate::Result;

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use pipeline::RunEnded;
-use pipeline::jobs::{Context, Job, JobError, Perform};
+use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::video::{Encoded, Source, Thumb};

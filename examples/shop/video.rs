@@ -1,7 +1,6 @@
 //! Videos: the steps of the pipelines that the guides talk about. Files are only names here.
 
-use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Branch, Failure, RunEnded};
+use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// A file as it was uploaded.
