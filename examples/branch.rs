@@ -1,11 +1,11 @@
-//! A step decides which way a run goes. The ways that were not chosen are skipped.
+//! A step chooses an arm of a branch. The arms that were not chosen are skipped.
 
 use pipeline::Invalid;
 use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 use shop::{Result, Tree};
 
-/// How a parcel goes. A variant without an arm does not compile.
+/// How a parcel is sent. A variant without an arm does not compile.
 #[derive(Serialize, Deserialize, Branch)]
 enum Way {
     Van,
@@ -27,7 +27,7 @@ impl Perform for Weigh {
     }
 }
 
-/// Decides: its output is the enum.
+/// Chooses the arm: the output is the enum.
 #[derive(Serialize, Deserialize, Job)]
 struct Decide;
 
@@ -40,7 +40,7 @@ impl Perform for Decide {
     }
 }
 
-/// Sends it, and says for how much.
+/// Sends a parcel and returns the price.
 #[derive(Serialize, Deserialize, Job)]
 struct Send {
     per_kilo: u32,
@@ -58,7 +58,7 @@ impl Perform for Send {
 fn parcel(kilos: u32) -> Result<Pipeline<u32>, Invalid> {
     Pipeline::configure("parcel", |p| {
         let weight = p.step("weigh", Weigh { kilos });
-        // Both arms return a price, so what leaves the branch is sure to be one.
+        // Both arms return a price, so the branch returns a price.
         weight.branch(
             "decide",
             Decide,

@@ -1,4 +1,4 @@
-//! A run that is cancelled while it works, and opened again.
+//! A run that is cancelled while it is active, and reopened.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use shop::studio::{Task, work};
 use shop::{Result, Tree};
 
-/// Whether the copying has begun, and most of it is done.
+/// Whether the first attempt to copy has started.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Copies for a long time, but stops when it is asked to. In the second round there is little left.
+/// Copies for a long time, but stops when it is asked to. In the second round, little is left to copy.
 #[derive(Serialize, Deserialize, Job)]
 struct Copy;
 
@@ -49,11 +49,11 @@ async fn main() -> Result<()> {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
 
-            run.cancel().await?; // what runs is asked to stop, what waits is cancelled
+            run.cancel().await?; // the running step is asked to stop, the waiting steps are cancelled
             assert_eq!(run.wait().await?, RunStatus::Cancelled);
             println!("{}", tree.text(&run.state().await?));
 
-            run.reopen().await?; // `list` has succeeded and is not done again
+            run.reopen().await?; // `list` has succeeded and does not run again
             assert_eq!(run.wait().await?, RunStatus::Succeeded);
             let state = run.state().await?;
             println!("round {}, {}", state.round, tree.text(&state));

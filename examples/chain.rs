@@ -1,4 +1,4 @@
-//! Runs after runs: one after another, several after one, one after several; and one that comes late.
+//! Runs after runs: one after another, several after one, one after several, and one that is added later.
 
 use pipeline::{Invalid, Pipeline, Run, RunFilter, RunStatus};
 use shop::Result;
@@ -10,7 +10,7 @@ fn small(name: &str) -> Result<Pipeline<()>, Invalid> {
     })
 }
 
-/// Waits for a run, and says when it ran.
+/// Waits for a run, and prints when it ran.
 async fn show(run: &Run) -> Result<()> {
     assert_eq!(run.wait().await?, RunStatus::Succeeded);
     let state = run.state().await?;

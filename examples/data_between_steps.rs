@@ -1,4 +1,4 @@
-//! What a step returns, the steps after it receive; the compiler checks that it fits.
+//! The output of a step is the input of the steps after it. The compiler checks that the types fit.
 
 use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ struct ReadOrder {
     number: u64,
 }
 
-/// What is in it.
+/// The contents of an order.
 #[derive(Serialize, Deserialize)]
 struct Order {
     number: u64,
@@ -18,7 +18,7 @@ struct Order {
 }
 
 impl Perform for ReadOrder {
-    type Input = (); // it comes first
+    type Input = (); // no step comes before this one
     type Output = Order;
 
     async fn perform(self, (): (), _: &Context) -> Result<Order, JobError> {
@@ -29,12 +29,12 @@ impl Perform for ReadOrder {
     }
 }
 
-/// Adds up what it costs.
+/// Adds up the prices of an order.
 #[derive(Serialize, Deserialize, Job)]
 struct Total;
 
 impl Perform for Total {
-    type Input = Order; // what the step before it returned
+    type Input = Order; // the output of the step before
     type Output = u64;
 
     async fn perform(self, order: Order, _: &Context) -> Result<u64, JobError> {
@@ -42,7 +42,7 @@ impl Perform for Total {
     }
 }
 
-/// Looks up a discount. Today the service is away.
+/// Looks up a discount. The service does not answer today.
 #[derive(Serialize, Deserialize, Job)]
 #[job(max_attempts = 1)]
 struct Discount;
@@ -61,7 +61,7 @@ impl Perform for Discount {
 struct Bill;
 
 impl Perform for Bill {
-    type Input = (Order, u64, Option<u64>); // of three steps, one of them optional
+    type Input = (Order, u64, Option<u64>); // the outputs of three steps, one of them optional
     type Output = String;
 
     async fn perform(
@@ -95,9 +95,9 @@ async fn main() -> Result<()> {
         let run = client.start(bill).await?;
         run.wait().await?;
         print!("{}", tree.text(&run.state().await?));
-        println!("\nthe run returned   {}", run.output().await?);
+        println!("\noutput of the run      {}", run.output().await?);
         println!(
-            "`total` returned   {}",
+            "output of `total`      {}",
             run.output_of::<u64>("total").await?
         );
         assert_eq!(run.output().await?, "order 7: 17.49");

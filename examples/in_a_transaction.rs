@@ -1,4 +1,4 @@
-//! A run that is started with rows of yours, or not at all.
+//! A run that is started in the same transaction as the rows of an application.
 
 use pipeline::{Invalid, Pipeline, RunFilter, RunStatus};
 use shop::studio::Task;
@@ -25,7 +25,7 @@ async fn main() -> Result<()> {
             let mut tx = pool.begin().await?;
             sqlx::query(order).bind(7_i64).execute(&mut *tx).await?;
             client.start_in(&mut tx, ship()?).await?;
-            tx.rollback().await?; // the customer's card was refused, say
+            tx.rollback().await?; // for example because the card of the customer was refused
             let runs = client.runs(&RunFilter::new()).await?.items;
             println!("rolled back: {} runs", runs.len());
             assert!(runs.is_empty());
@@ -34,12 +34,12 @@ async fn main() -> Result<()> {
             let tree = Tree::of(pipeline.graph());
             let mut tx = pool.begin().await?;
             sqlx::query(order).bind(7_i64).execute(&mut *tx).await?;
-            // With a key, a request that comes twice starts one run.
+            // With a key, a request that is sent twice starts only one run.
             let run = client.start_in(&mut tx, pipeline).key("order-7").await?;
             tx.commit().await?;
             let again = client.start(ship()?).key("order-7").await?;
             println!(
-                "committed; started again with its key: the same run, {}",
+                "committed; a second start with the same key returned the same run: {}",
                 again.id() == run.id()
             );
             assert_eq!((again.id(), again.is_new()), (run.id(), false));

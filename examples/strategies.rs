@@ -1,11 +1,11 @@
-//! One step fails, four ways: what that means for the others, and for the run.
+//! A step fails, with four strategies: what the failure means for the other steps and for the run.
 //!
-//! | | what comes after it | what does not | the run |
+//! | strategy | steps after the failed step | other steps | the run |
 //! |---|---|---|---|
-//! | `Halt` (the default) | skipped | skipped, where it has not started | halted |
-//! | `Continue` | skipped | goes on | failed |
-//! | `Ignore` | goes on without its value | goes on | failed |
-//! | `.optional()` | goes on without its value | goes on | succeeded |
+//! | `Halt` (the default) | skipped | skipped, if they have not started | halted |
+//! | `Continue` | skipped | run | failed |
+//! | `Ignore` | run without its output | run | failed |
+//! | `.optional()` | run without its output | run | succeeded |
 
 use pipeline::Invalid;
 use pipeline::prelude::*;
@@ -41,7 +41,7 @@ impl Perform for Work {
     }
 }
 
-/// Goes on with a number that is sure to be there.
+/// Takes a number that is always present.
 #[derive(Serialize, Deserialize, Job)]
 struct Next;
 
@@ -54,7 +54,7 @@ impl Perform for Next {
     }
 }
 
-/// Goes on with a number that may be absent.
+/// Takes a number that may be absent.
 #[derive(Serialize, Deserialize, Job)]
 struct OrElse;
 
@@ -67,7 +67,7 @@ impl Perform for OrElse {
     }
 }
 
-/// The same graph each time: `risky` and what comes after it, beside `steady` and what comes after that.
+/// Declares a graph with two parts: `risky` and the step after it, and `steady` and the step after it.
 fn graph(name: &str, after: impl FnOnce(Step<u32>)) -> Result<Pipeline<()>, Invalid> {
     Pipeline::configure(name, |p: &PipelineBuilder| {
         let risky = p.step("risky", Break);
@@ -84,7 +84,7 @@ async fn main() -> Result<()> {
     let go_on = graph("continue", |risky| {
         risky.failure_strategy(Continue).then("after_risky", Next);
     })?;
-    // From here on the value may be absent, and the types say so: `Next` would not compile.
+    // The output may be absent, and its type says so: with `Next`, this would not compile.
     let ignore = graph("ignore", |risky| {
         risky.failure_strategy(Ignore).then("after_risky", OrElse);
     })?;

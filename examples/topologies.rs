@@ -1,6 +1,6 @@
-//! Twelve shapes of pipelines, each in a few lines. Run it to see them drawn.
+//! Twelve shapes of pipelines, each in a few lines. The program draws them.
 //!
-//! The jobs do next to nothing: the shapes are the subject.
+//! The jobs do almost nothing, because the example is about the shapes.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use pipeline::Invalid;
 use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// What declaring one returns.
+/// The result of declaring a pipeline.
 pub type Declared = Result<Pipeline<i64>, Invalid>;
 
-/// A function that declares one.
+/// A function that declares a pipeline.
 pub type Declare = fn() -> Declared;
 
-/// Makes a number.
+/// Returns a number.
 #[derive(Debug, Serialize, Deserialize, Job)]
 pub struct Make(pub i64);
 
@@ -38,7 +38,7 @@ impl Perform for Add {
     }
 }
 
-/// Adds up many.
+/// Adds up a list of numbers.
 #[derive(Debug, Serialize, Deserialize, Job)]
 pub struct Sum;
 
@@ -50,7 +50,7 @@ impl Perform for Sum {
     }
 }
 
-/// Adds up two.
+/// Adds up two numbers.
 #[derive(Debug, Serialize, Deserialize, Job)]
 pub struct Both;
 
@@ -62,7 +62,7 @@ impl Perform for Both {
     }
 }
 
-/// Takes a number that may be absent, and then makes one.
+/// Returns its input, or a default if the input is absent.
 #[derive(Debug, Serialize, Deserialize, Job)]
 pub struct OrElse(pub i64);
 
@@ -74,7 +74,7 @@ impl Perform for OrElse {
     }
 }
 
-/// Fails.
+/// Fails at every attempt.
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(max_attempts = 1)]
 pub struct Break;
@@ -87,7 +87,7 @@ impl Perform for Break {
     }
 }
 
-/// Makes good for a failure.
+/// Returns a value in place of a failed step.
 #[derive(Debug, Serialize, Deserialize, Job)]
 pub struct Mend(pub i64);
 
@@ -99,16 +99,16 @@ impl Perform for Mend {
     }
 }
 
-/// Which way a number goes.
+/// Whether a number is even.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, Branch)]
 pub enum Parity {
-    /// It can be halved.
+    /// The number is even.
     Even,
-    /// It cannot.
+    /// The number is odd.
     Odd,
 }
 
-/// Decides by a number.
+/// Chooses the arm for a number.
 #[derive(Debug, Serialize, Deserialize, Job)]
 pub struct Decide;
 
@@ -124,7 +124,7 @@ impl Perform for Decide {
     }
 }
 
-/// One after the other.
+/// Three steps in sequence.
 pub fn linear() -> Declared {
     Pipeline::configure("linear", |p| {
         let a = p.step("a", Make(1));
@@ -133,7 +133,7 @@ pub fn linear() -> Declared {
     })
 }
 
-/// One, then several at once.
+/// One step, then several at the same time.
 pub fn fan_out() -> Declared {
     Pipeline::configure("fan_out", |p| {
         let source = p.step("source", Make(1));
@@ -144,7 +144,7 @@ pub fn fan_out() -> Declared {
     })
 }
 
-/// Several at once, then one.
+/// Several steps at the same time, then one.
 pub fn fan_in() -> Declared {
     Pipeline::configure("fan_in", |p| {
         let sources: Vec<_> = (1..=5)
@@ -154,7 +154,7 @@ pub fn fan_in() -> Declared {
     })
 }
 
-/// Apart and together again: the join waits for both.
+/// A diamond whose join waits for both steps.
 pub fn diamond_all() -> Declared {
     Pipeline::configure("diamond_all", |p| {
         let source = p.step("source", Make(1));
@@ -163,7 +163,7 @@ pub fn diamond_all() -> Declared {
     })
 }
 
-/// Apart and together again: the join takes the first that comes.
+/// A diamond whose join takes the first step that succeeds.
 pub fn diamond_any() -> Declared {
     Pipeline::configure("diamond_any", |p| {
         let source = p.step("source", Make(1));
@@ -172,7 +172,7 @@ pub fn diamond_any() -> Declared {
     })
 }
 
-/// A long way.
+/// A long sequence of steps.
 pub fn deep_chain() -> Declared {
     Pipeline::configure("deep_chain", |p| {
         let mut last = p.step("step_0", Make(0));
@@ -183,7 +183,7 @@ pub fn deep_chain() -> Declared {
     })
 }
 
-/// A step that fails, one that makes good for it, and what goes on without it.
+/// A failing step, an error path, and a step that continues without the output.
 pub fn error_path() -> Declared {
     Pipeline::configure("error_path", |p| {
         let source = p.step("source", Make(1));
@@ -193,7 +193,7 @@ pub fn error_path() -> Declared {
     })
 }
 
-/// One of two ways; both lead on.
+/// A branch with two arms that both return a value.
 pub fn conditional() -> Declared {
     Pipeline::configure("conditional", |p| {
         let number = p.step("number", Make(4));
@@ -209,7 +209,7 @@ pub fn conditional() -> Declared {
     })
 }
 
-/// A step that waits before it starts.
+/// A step with a delay.
 pub fn delay() -> Declared {
     Pipeline::configure("delay", |p| {
         let first = p.step("first", Make(1));
@@ -227,7 +227,7 @@ pub fn multi_level_join() -> Declared {
     })
 }
 
-/// One of two ways, of which one does nothing.
+/// A branch in which one arm has no steps.
 pub fn branch_with_an_empty_arm() -> Declared {
     Pipeline::configure("branch_with_an_empty_arm", |p| {
         let number = p.step("number", Make(3));
@@ -243,7 +243,7 @@ pub fn branch_with_an_empty_arm() -> Declared {
     })
 }
 
-/// Two phases: the second starts when all of the first has ended.
+/// Two phases: the second starts when all steps of the first have ended.
 pub fn two_phases() -> Declared {
     Pipeline::configure("two_phases", |p| {
         let a = p.step("a", Make(1));
@@ -254,7 +254,7 @@ pub fn two_phases() -> Declared {
     })
 }
 
-/// All of them.
+/// All shapes, with their names.
 pub fn all() -> [(&'static str, Declare); 12] {
     [
         ("linear", linear),

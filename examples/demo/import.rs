@@ -1,4 +1,4 @@
-//! A run that fails, is opened again, and finishes.
+//! A run that fails, is reopened, and succeeds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,13 @@ use crate::scene::Scene;
 use crate::screen::Screen;
 use crate::watch::{Part, expect, watch};
 
-/// The application's disk: full, until somebody makes room.
+/// The disk of the application. It is full until part 3 makes room.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Disk {
     has_room: Arc<AtomicBool>,
 }
 
-/// Gets orders from a partner.
+/// Fetches orders from a partner.
 #[derive(Serialize, Deserialize, Job)]
 #[job(name = "demo.fetch")]
 pub(crate) struct Fetch;
@@ -34,7 +34,7 @@ impl Perform for Fetch {
     }
 }
 
-/// Stores them, if there is room.
+/// Stores orders, if the disk has room.
 #[derive(Serialize, Deserialize, Job)]
 #[job(name = "demo.load", max_attempts = 1)]
 pub(crate) struct Load;
@@ -68,7 +68,7 @@ fn import(scene: &Scene) -> Result<Pipeline<u32>, Invalid> {
 
 pub(crate) async fn play(scene: &Scene, screen: &mut Screen) -> Result<()> {
     screen.act(
-        "3. A failure, opened again",
+        "3. A failed run, reopened",
         "  The disk is full: a step fails, and the run is halted.",
     )?;
     let import = import(scene)?;
@@ -79,12 +79,12 @@ pub(crate) async fn play(scene: &Scene, screen: &mut Screen) -> Result<()> {
     expect("round 1", run.status().await?, RunStatus::Halted)?;
     let fetched = run.state().await?;
 
-    screen.line("\n  Somebody makes room on the disk: run.reopen(). What has succeeded is not done again.\n")?;
+    screen.line("\n  The disk has room again: run.reopen(). Steps that have succeeded do not run again.\n")?;
     scene.disk.has_room.store(true, Ordering::Relaxed);
     run.reopen().await?;
     let told = watch(scene, screen, &runs, 2).await?;
     expect("round 2", run.status().await?, RunStatus::Succeeded)?;
-    expect("what it returns", run.output().await?, 1_200)?;
+    expect("the output", run.output().await?, 1_200)?;
     let state = run.state().await?;
     let ended = |state: &pipeline::RunState| state.step("fetch").and_then(|step| step.ended_at);
     expect("the end of fetch", ended(&state), ended(&fetched))?;
@@ -93,7 +93,7 @@ pub(crate) async fn play(scene: &Scene, screen: &mut Screen) -> Result<()> {
         .map(|it| (it.round, it.status.as_str()))
         .collect();
     expect(
-        "what the callback was told",
+        "the inputs of the callback",
         told,
         vec![(1, "halted"), (2, "succeeded")],
     )

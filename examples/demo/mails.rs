@@ -1,4 +1,4 @@
-//! Jobs by themselves: retried, delayed, discarded, and a batch of them.
+//! Plain jobs: retried, delayed, discarded, and a batch of jobs.
 
 use crate::Result;
 use crate::scene::Scene;
@@ -19,8 +19,8 @@ pub(crate) async fn play(scene: &Scene, screen: &mut Screen) -> Result<()> {
             screen.rest();
             snapshot.check()?;
             return screen.line(
-                "\n  The webhook failed twice and came back by itself. The invoice said that no further\n  \
-                 attempt would help. The callback came once, with the end of the last thumbnail.",
+                "\n  The webhook failed twice and was retried. The invoice was discarded, because its job said that no\n  \
+                 further attempt would help. The callback was enqueued once, when the last thumbnail ended.",
             );
         }
         tokio::time::sleep(LOOK).await;

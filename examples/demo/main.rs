@@ -1,17 +1,17 @@
-//! `bin/demo`: the system at work, with nothing set up.
+//! `bin/demo` shows the system without any setup.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | `mails.rs` | the first act: jobs |
-//! | `video.rs` | the second: a pipeline, a chain, a callback |
-//! | `import.rs` | the third: a run that fails, and is opened again |
-//! | `scene.rs` | the queues, the worker, and clearing up |
-//! | `snapshot.rs` | where the jobs stand |
-//! | `watch.rs` | where the runs stand |
+//! | `mails.rs` | part 1: jobs |
+//! | `video.rs` | part 2: a pipeline, a chain, a callback |
+//! | `import.rs` | part 3: a run that fails and is reopened |
+//! | `scene.rs` | the queues, the worker, and the cleanup |
+//! | `snapshot.rs` | the statuses of the jobs |
+//! | `watch.rs` | the statuses of the runs |
 //! | `screen.rs` | live progress, on a terminal or line by line |
 //!
-//! The jobs themselves are in `examples/shop/`. Each act checks what it shows: a status that is not
-//! the expected one ends the demo with an error.
+//! The jobs themselves are in `examples/shop/`. Each part checks what it shows: an unexpected status ends the demo
+//! with an error.
 
 mod import;
 mod mails;
@@ -33,14 +33,14 @@ use screen::Screen;
 
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// It takes about a quarter of a minute; a machine that needs longer than this has another problem.
+/// The time after which the demo gives up. It normally takes about 15 seconds.
 const LIMIT: Duration = Duration::from_secs(90);
 
 #[tokio::main]
 async fn main() -> ExitCode {
     match demo().await {
         Ok(code) => code,
-        // `bin/demo | head`: whoever listened has heard enough.
+        // The reader of the output has closed the pipe, as in `bin/demo | head`.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "{error}");
@@ -49,10 +49,10 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Whatever happens on the stage, the stage is cleared.
+/// Runs the demo, and removes its data in every case.
 async fn demo() -> Result<ExitCode> {
     let mut screen = Screen::new();
-    screen.line("Job pipelines with nothing to operate but Postgres.\n")?;
+    screen.line("Job pipelines on Postgres, with no other service to operate.\n")?;
     let home = Home::find("pipeline_demo").await?;
     let shown = play(&home, &mut screen).await;
     let left = home.leave().await;
@@ -74,21 +74,21 @@ async fn play(home: &Home, screen: &mut Screen) -> Result<ExitCode> {
     let finished = played?;
     cleared?;
     if !finished {
-        screen.line("\nStopped; what was enqueued is gone again.")?;
+        screen.line("\nStopped. The jobs of this demo are deleted.")?;
         return Ok(ExitCode::from(130));
     }
     closing_words(screen)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Plays with a worker beside it; `false` if somebody pressed Ctrl-C.
+/// Runs the parts together with a worker. Returns `false` after Ctrl-C.
 async fn work(scene: &Scene, screen: &mut Screen) -> Result<bool> {
     let mut worker = scene.start_worker();
     let played = tokio::select! {
         played = acts(scene, screen) => played.map(|()| true),
         failed = worker.failed() => failed.map(|()| false),
         () = pipeline::shutdown_signal() => Ok(false),
-        () = tokio::time::sleep(LIMIT) => Err(format!("not all of it ended within {LIMIT:?}").into()),
+        () = tokio::time::sleep(LIMIT) => Err(format!("the demo did not end within {LIMIT:?}").into()),
     };
     let stopped = worker.stop().await;
     let finished = played?;
@@ -104,12 +104,12 @@ async fn acts(scene: &Scene, screen: &mut Screen) -> Result<()> {
 
 fn closing_words(screen: &mut Screen) -> Result<()> {
     screen.line(
-        "\nAll of this was rows in Postgres: kill any process at any moment, and nothing is lost.\n\n\
-         What to look at next:\n\
-         \x20 examples/demo/video.rs        the pipeline you have just seen\n\
-         \x20 examples/*.rs                 branches, strategies, chains and more, a page each\n\
+        "\nThe state of all these jobs and runs was in Postgres: kill any process at any moment, and no job is lost.\n\n\
+         Next:\n\
+         \x20 examples/demo/video.rs        the pipeline of part 2\n\
+         \x20 examples/*.rs                 branches, strategies, chains and more, one file each\n\
          \x20 docs/guides/first-job.md      from an empty folder to a running worker\n\
-         \x20 docs/architecture.md          how it works, and what it promises",
+         \x20 docs/architecture.md          how it works",
     )
 }
 

@@ -1,4 +1,4 @@
-//! The jobs that are enqueued, the worker that runs everything, and what is taken away afterwards.
+//! The jobs of the demo, its worker, and the cleanup.
 
 use std::time::Duration;
 
@@ -28,19 +28,19 @@ const CUSTOMERS: [&str; 12] = [
 ];
 const PHOTOS: u64 = 12;
 
-/// The demo's jobs on their queues.
+/// The client of the demo, and the names that it uses.
 pub(crate) struct Scene {
     pub(crate) client: Client,
-    /// Two demos on one database must not take each other's jobs.
+    /// The prefix of the queues, so that two demos on one database do not run each other's jobs.
     prefix: String,
     pub(crate) album: String,
-    /// What is full at first.
+    /// The disk, which is full at first.
     pub(crate) disk: Disk,
 }
 
 impl Scene {
     pub(crate) fn new(client: Client, shared: bool) -> Self {
-        // The process's number is not enough: the database may be another machine's too.
+        // The process id is not enough, because demos on several machines may share the database.
         let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         let run = format!("{:x}-{:x}", std::process::id(), since.subsec_micros());
         Self {
@@ -59,22 +59,22 @@ impl Scene {
         format!("  worker    in this process: 4 slots on {default}, 4 on {media}, 2 for callbacks")
     }
 
-    /// A queue's name in this run.
+    /// Returns the name of a queue in this demo.
     pub(crate) fn queue(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// The worker's name in this run.
+    /// Returns the name of the worker in this demo.
     fn worker(&self) -> String {
         format!("demo-{}", self.album)
     }
 
-    /// A queue's name as people know it.
+    /// Returns the name of a queue without the prefix of this demo.
     pub(crate) fn short<'a>(&self, queue: &'a str) -> &'a str {
         queue.strip_prefix(&self.prefix).unwrap_or(queue)
     }
 
-    /// One transaction: all of the mails, or none. Then a batch.
+    /// Enqueues all mails in one transaction, then a batch.
     pub(crate) async fn enqueue(&self) -> Result<Batch> {
         let to = |name: &str| format!("{name}@example.org");
         let welcomes = CUSTOMERS.map(|name| self.here(Welcome { to: to(name) }));
@@ -111,7 +111,7 @@ impl Scene {
             .await?)
     }
 
-    /// The job on its queue, as that is called in this run.
+    /// Returns the job with the name of its queue in this demo.
     fn here(&self, job: impl IntoNewJob + Job) -> NewJob {
         let queue = self.queue(queue_of(&job));
         job.into_new_job().queue(queue)
@@ -132,7 +132,7 @@ impl Scene {
                 .queue(PublishGallery::OPTIONS.queue, 1)
                 .queue(Tell::OPTIONS.queue, 1)
                 .grace(Duration::from_secs(1))
-                // Else they are deleted with their end, and there were nothing to show.
+                // By default, succeeded jobs are deleted, and the demo could not show them.
                 .keep_succeeded(true),
         )
     }
@@ -176,7 +176,7 @@ impl Scene {
         .bind(&self.album)
         .bind(self.worker())
         .bind(&runs)
-        // With queues of our own, the graphs are ours as well.
+        // The names of the queues are part of a graph: with a prefix, no other demo uses the graphs.
         .bind(!self.prefix.is_empty())
         .execute(&mut *tx)
         .await?;

@@ -1,4 +1,4 @@
-//! Live progress: redrawn in place on a terminal, line by line elsewhere.
+//! Live progress: redrawn in place on a terminal, and written line by line elsewhere.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -6,26 +6,26 @@ use std::time::Instant;
 
 use crate::Result;
 
-/// Where the demo writes. What it changes about the terminal is undone when it goes.
+/// The output of the demo. Changes to the terminal are undone when it is dropped.
 pub(crate) struct Screen {
     live: bool,
     colour: bool,
     began: Instant,
-    /// How many lines are to be drawn over.
+    /// The number of lines that the next drawing replaces.
     drawn: usize,
-    /// What was last said of each thing.
+    /// The last text that was written for each subject.
     said: HashMap<String, String>,
 }
 
-/// A line of a picture that changes.
+/// One line of a drawing.
 pub(crate) struct Line {
-    /// What it is about.
+    /// The subject of the line.
     pub(crate) of: String,
-    /// How it is drawn on a terminal.
+    /// The text for a terminal.
     pub(crate) drawn: String,
-    /// How it is said elsewhere; nothing is not worth saying.
+    /// The text for other outputs; an empty text is not written.
     pub(crate) said: String,
-    /// What must change for it to be said again; by default what is said.
+    /// The value that must change before the line is written again; by default the text itself.
     pub(crate) news: Option<String>,
 }
 
@@ -43,14 +43,14 @@ impl Screen {
         }
     }
 
-    /// Writes a line, or several.
+    /// Writes one or more lines.
     pub(crate) fn line(&mut self, text: &str) -> Result<()> {
         let mut out = io::stdout().lock();
         writeln!(out, "{text}")?;
         Ok(out.flush()?)
     }
 
-    /// Begins an act: what it is about, and what its picture will show.
+    /// Starts a part of the demo with its title and an introduction.
     pub(crate) fn act(&mut self, title: &str, words: &str) -> Result<()> {
         self.rest();
         self.said.clear();
@@ -59,7 +59,7 @@ impl Screen {
         self.line(&format!("\n{title}\n{words}\n"))
     }
 
-    /// Shows where everything stands: over the last picture, or what is new.
+    /// Shows a drawing: in place of the last one on a terminal, and only changed lines elsewhere.
     pub(crate) fn show(&mut self, picture: Vec<Line>) -> Result<()> {
         if self.live {
             self.redraw(&picture)
@@ -68,7 +68,7 @@ impl Screen {
         }
     }
 
-    /// The last drawing stays; the terminal is as it was.
+    /// Keeps the last drawing, and restores the settings of the terminal.
     pub(crate) fn rest(&mut self) {
         if self.drawn > 0 {
             self.drawn = 0;
@@ -78,7 +78,7 @@ impl Screen {
         }
     }
 
-    /// Text in a colour, if there are any.
+    /// Returns the text in a colour, if the output has colours.
     pub(crate) fn paint(&self, colour: &str, text: &str) -> String {
         if self.colour {
             format!("\x1b[{colour}m{text}\x1b[0m")
@@ -93,7 +93,7 @@ impl Screen {
         if self.drawn > 0 {
             let _ = write!(text, "\x1b[{}A", self.drawn);
         } else {
-            // No cursor; and long lines are cut, not wrapped: a wrapped one would be two to go up.
+            // Hide the cursor, and cut long lines: a wrapped line would count as two lines on the way up.
             text.push_str("\x1b[?25l\x1b[?7l");
         }
         for line in picture {

@@ -1,4 +1,4 @@
-//! Where all of it stands, as the database has it.
+//! The statuses of all jobs of the demo, read from the database.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use pipeline::prelude::*;
@@ -9,9 +9,9 @@ use crate::Result;
 use crate::scene::Scene;
 use crate::screen::{Line, Screen};
 
-/// One look at the database.
+/// The jobs of the demo at one moment.
 pub(crate) struct Snapshot {
-    /// By queue, and then in the order they were enqueued.
+    /// The jobs by queue and type, in the order in which they were enqueued.
     groups: Vec<Group>,
     batch: BatchState,
     now: DateTime<Utc>,
@@ -36,32 +36,32 @@ impl Snapshot {
             .jobs(&JobFilter::new().job_type(PublishGallery::NAME))
             .await?
             .items;
-        // Another demo's may wait in the same queue.
+        // Callbacks of another demo may be in the same queue.
         callbacks.retain(|job| job.args["album"] == scene.album.as_str());
         gather(&mut groups, callbacks, scene);
         Ok(Self {
             groups,
             batch: batch.state().await?,
-            // The database's clock, as everything here.
+            // All times are those of the database.
             now: sqlx::query_scalar("select pipeline.now()")
                 .fetch_one(client.pool())
                 .await?,
         })
     }
 
-    /// Whether the batch has enqueued its callback.
+    /// Returns whether the batch has enqueued its callback.
     pub(crate) fn has_callback(&self) -> bool {
         self.groups.iter().any(|it| it.kind == PublishGallery::NAME)
     }
 
-    /// Whether everything has ended, the callback too.
+    /// Returns whether all jobs have ended, including the callback.
     pub(crate) fn is_over(&self) -> bool {
         self.batch.finished
             && self.has_callback()
             && self.groups.iter().all(|it| it.ended() == it.jobs.len())
     }
 
-    /// A line for each type of job.
+    /// Returns one line for each job type.
     pub(crate) fn picture(&self, screen: &Screen) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
         let mut queue = "";
@@ -92,7 +92,7 @@ impl Snapshot {
             lines.push(Line {
                 of: kind.to_owned(),
                 drawn: format!(
-                    "{queue:<14}  {kind:<15}  {}  comes with the last thumbnail ({} of {})",
+                    "{queue:<14}  {kind:<15}  {}  is enqueued with the end of the last thumbnail ({} of {})",
                     screen.paint("2", "·"),
                     self.batch.ended,
                     self.batch.total,
@@ -104,7 +104,7 @@ impl Snapshot {
         lines
     }
 
-    /// Whether all of it came to what the demo says it does.
+    /// Checks that all jobs have the expected statuses.
     pub(crate) fn check(&self) -> Result<()> {
         for group in &self.groups {
             let expected = match group.kind.as_str() {
@@ -118,7 +118,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// A group in a few words.
+    /// Describes a group in a few words.
     fn words(&self, group: &Group) -> String {
         match group.jobs.as_slice() {
             [job] => self.state(job),
@@ -149,7 +149,7 @@ impl Snapshot {
     }
 }
 
-/// Sorts a queue's jobs, which come newest first, by type.
+/// Groups the jobs of a queue by type. The jobs come newest first.
 fn gather(groups: &mut Vec<Group>, jobs: Vec<JobInfo>, scene: &Scene) {
     for job in jobs.into_iter().rev() {
         let queue = scene.short(&job.queue);
@@ -178,7 +178,7 @@ fn dot(job: &JobInfo) -> (&'static str, &'static str) {
 }
 
 impl Group {
-    /// Many of a kind are counted; one on its own is followed.
+    /// Returns a text that changes when the group is worth a new line: one job is followed, several are counted.
     fn news(&self) -> String {
         match self.jobs.as_slice() {
             [job] => format!("{} {}", job.status, job.attempt),
@@ -195,7 +195,7 @@ fn is_ended(job: &JobInfo) -> bool {
     job.ended_at.is_some()
 }
 
-/// Class and message of a job's last error.
+/// Returns the class and the message of the last error of a job.
 fn error(job: &JobInfo) -> String {
     match (&job.error_class, &job.error_message) {
         (Some(class), Some(message)) => format!("{class}: {message}"),
@@ -203,7 +203,7 @@ fn error(job: &JobInfo) -> String {
     }
 }
 
-/// A time as people read it.
+/// Formats a duration in seconds.
 fn seconds(time: TimeDelta) -> String {
     let tenths = (time.num_milliseconds().max(0) + 50) / 100;
     format!("{}.{} s", tenths / 10, tenths % 10)

@@ -1,4 +1,4 @@
-//! The video pipeline, started in a transaction, and the runs chained to it.
+//! The video pipeline, which is started in a transaction, and the runs that are chained to it.
 
 use pipeline::{Invalid, NewRun, Pipeline, RunStatus, StepStatus};
 use shop::studio::{Download, Publish, Task, Tell, Thumbnail, Transcode};
@@ -29,7 +29,7 @@ fn video(scene: &Scene) -> Result<Pipeline<String>, Invalid> {
     })
 }
 
-/// A pipeline of one step.
+/// Declares a pipeline of one step.
 fn small(scene: &Scene, name: &str, millis: u64) -> Result<Pipeline<()>, Invalid> {
     let queue = scene.queue("default");
     Pipeline::configure(name, |p| {
@@ -39,7 +39,7 @@ fn small(scene: &Scene, name: &str, millis: u64) -> Result<Pipeline<()>, Invalid
 
 pub(crate) async fn play(scene: &Scene, screen: &mut Screen) -> Result<()> {
     screen.act(
-        "2. A pipeline, and what is chained to it",
+        "2. A pipeline, and the runs that are chained to it",
         "  One transaction: start(video).then(quality_check).then((notify, analytics)).then(archive)",
     )?;
     let video = video(scene)?;
@@ -80,7 +80,7 @@ pub(crate) async fn play(scene: &Scene, screen: &mut Screen) -> Result<()> {
     for (part, run) in &runs {
         expect(part.name(), run.status().await?, RunStatus::Succeeded)?;
     }
-    expect("how often the callback was told", told.len(), 1)?;
+    expect("the number of callbacks", told.len(), 1)?;
     let state = run.state().await?;
     for step in &state.steps {
         let (status, attempt) = match step.key.as_str() {
@@ -91,8 +91,8 @@ pub(crate) async fn play(scene: &Scene, screen: &mut Screen) -> Result<()> {
         expect(&step.key, (step.status, step.attempt), (status, attempt))?;
     }
     screen.line(&format!(
-        "\n  It published {}. transcode_hd was tried twice. The thumbnail is\n  \
-         optional: without it, the run succeeds all the same. The callback was told once.",
+        "\n  The run published {}. transcode_hd needed two attempts. The thumbnail\n  \
+         failed, but it is optional, so the run succeeded. The callback ran once.",
         run.output().await?
     ))
 }

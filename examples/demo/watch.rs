@@ -1,4 +1,4 @@
-//! Runs, watched to their end: their steps as trees, the runs chained to them, their callbacks.
+//! Shows runs until they end: their steps as trees, the runs chained to them, and their callbacks.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::Result;
 use crate::scene::Scene;
 use crate::screen::{Line, Screen};
 
-/// How often we look.
+/// The interval between two reads of the database.
 pub(crate) const LOOK: Duration = Duration::from_millis(80);
 
-/// What is shown of a run.
+/// A run that is shown.
 pub(crate) struct Part {
-    /// What stands before its name: where it is in its chain.
+    /// The text before the name, which shows the place of the run in its chain.
     lead: &'static str,
     name: String,
     tree: Tree,
-    /// Whether its steps are shown.
+    /// Whether the steps of the run are shown.
     open: bool,
 }
 
@@ -38,7 +38,7 @@ impl Part {
     }
 }
 
-/// Shows the runs until all have ended and the callback has been told so many times.
+/// Shows the runs until all of them have ended and the callback has run `times` times.
 pub(crate) async fn watch(
     scene: &Scene,
     screen: &mut Screen,
@@ -46,7 +46,7 @@ pub(crate) async fn watch(
     times: usize,
 ) -> Result<Vec<RunEnded>> {
     loop {
-        // Asked first: what is told of a run's end is then never older than the run.
+        // Read the callbacks before the runs: a callback that is shown then belongs to a run that has ended.
         let told = told(scene, runs).await?;
         let mut picture = Vec::new();
         let mut live = 0;
@@ -130,7 +130,7 @@ fn callback(told: &RunEnded) -> Line {
     }
 }
 
-/// What the callbacks of these runs were told, the first one first.
+/// Returns the inputs of the callbacks of these runs, in the order of their ends.
 async fn told(scene: &Scene, runs: &[(Part, Run)]) -> Result<Vec<RunEnded>> {
     let rows: Vec<sqlx::types::Json<RunEnded>> = sqlx::query_scalar(
         "select input from pipeline.jobs
@@ -146,7 +146,7 @@ async fn told(scene: &Scene, runs: &[(Part, Run)]) -> Result<Vec<RunEnded>> {
     Ok(rows.into_iter().map(|row| row.0).collect())
 }
 
-/// Whether it is as the demo says.
+/// Returns an error if a value is not the expected one.
 pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(what: &str, is: T, expected: T) -> Result<()> {
     if is == expected {
         return Ok(());

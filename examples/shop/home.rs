@@ -1,4 +1,4 @@
-//! Where the demo and the examples run: a Postgres of their own, or the one that `DATABASE_URL` names.
+//! The database of the demo and the examples: on a private Postgres, or on the server of `DATABASE_URL`.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::Result;
 #[derive(Debug)]
 pub struct Home {
     server: Arc<Server>,
-    /// Connections to the database.
+    /// The pool of connections to the database.
     pub pool: PgPool,
-    /// A database that goes with the program.
+    /// The database, if it belongs to this program and is dropped at its end.
     own: Option<(Claim, Scratch)>,
 }
 
 impl Home {
-    /// The database that `DATABASE_URL` names; where it is not set, one of our own.
+    /// Returns the database of `DATABASE_URL`. Without this variable, creates a database on the private server.
     ///
     /// # Errors
     ///
-    /// When there is no server, or it refuses.
+    /// Returns an error if no server is found, or if the server refuses.
     pub async fn find(prefix: &'static str) -> Result<Self> {
         let server = server().await?;
         match server.named_database().await? {
@@ -32,11 +32,11 @@ impl Home {
         }
     }
 
-    /// A database of our own, on whatever server there is.
+    /// Creates a database, on the server of `DATABASE_URL` or on the private server.
     ///
     /// # Errors
     ///
-    /// When there is no server, or it refuses.
+    /// Returns an error if no server is found, or if the server refuses.
     pub async fn own(prefix: &'static str) -> Result<Self> {
         Self::claim(server().await?, prefix).await
     }
@@ -56,16 +56,16 @@ impl Home {
         Ok(Self { server, pool, own })
     }
 
-    /// Whether somebody else may use the database at the same time.
+    /// Returns whether other programs may use the database at the same time.
     pub fn is_shared(&self) -> bool {
         self.own.is_none()
     }
 
-    /// What it is, in a few lines.
+    /// Describes the server and the database in a few lines.
     ///
     /// # Errors
     ///
-    /// When the database cannot be asked.
+    /// Returns an error if a query fails.
     pub async fn describe(&self) -> Result<String> {
         let (version, database, applied): (String, String, i64) = sqlx::query_as(
             "select split_part(current_setting('server_version'), ' ', 1), current_database()::text, count(*)
@@ -79,7 +79,7 @@ impl Home {
         };
         let folder = match self.server.data_folder().await? {
             Some(folder) => folder.display().to_string(),
-            None => "only the server's owner may ask where".to_owned(),
+            None => "not known: only the owner of the server may ask".to_owned(),
         };
         let elsewhere = self.server.cluster().and_then(|it| it.elsewhere());
         let elsewhere = elsewhere.map_or_else(String::new, |why| {
@@ -91,11 +91,11 @@ impl Home {
         ))
     }
 
-    /// Drops the database, if it was ours alone.
+    /// Drops the database, if it belongs to this program.
     ///
     /// # Errors
     ///
-    /// When it could not be dropped.
+    /// Returns an error if the database cannot be dropped.
     pub async fn leave(self) -> Result<()> {
         self.pool.close().await;
         if let Some((claim, scratch)) = self.own {

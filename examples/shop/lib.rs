@@ -1,50 +1,18 @@
-//! A little shop: the jobs that the demo runs and that the guides in `docs/guides/` talk about; and what
-//! the examples share: a place to run, and a run drawn as a tree.
+//! A small shop: the jobs that the demo runs, and the code that the examples share, such as the drawing of a run as a
+//! tree.
 //!
-//! Nothing here sends a mail or draws a picture; what takes time sleeps.
+//! The jobs do not send mails or draw pictures; they only sleep.
 
 mod home;
 mod mailer;
 mod stage;
 pub mod studio;
 mod tree;
-pub mod video;
 
-/// Every code block of the readme and the guides is compiled with the tests.
+/// The Rust blocks of the README and of the guides, as doc tests. `build.rs` writes them.
 #[cfg(doctest)]
 mod guides {
-    #[doc = include_str!("../../README.md")]
-    mod readme {}
-    #[doc = include_str!("../../docs/guides/batches.md")]
-    mod batches {}
-    #[doc = include_str!("../../docs/guides/branches-and-barriers.md")]
-    mod branches_and_barriers {}
-    #[doc = include_str!("../../docs/guides/callbacks.md")]
-    mod callbacks {}
-    #[doc = include_str!("../../docs/guides/cancelling-and-deadlines.md")]
-    mod cancelling_and_deadlines {}
-    #[doc = include_str!("../../docs/guides/chaining.md")]
-    mod chaining {}
-    #[doc = include_str!("../../docs/guides/data-between-steps.md")]
-    mod data_between_steps {}
-    #[doc = include_str!("../../docs/guides/failure-strategies.md")]
-    mod failure_strategies {}
-    #[doc = include_str!("../../docs/guides/first-job.md")]
-    mod first_job {}
-    #[doc = include_str!("../../docs/guides/first-pipeline.md")]
-    mod first_pipeline {}
-    #[doc = include_str!("../../docs/guides/operating.md")]
-    mod operating {}
-    #[doc = include_str!("../../docs/guides/retries-and-errors.md")]
-    mod retries_and_errors {}
-    #[doc = include_str!("../../docs/guides/retry-and-rerun.md")]
-    mod retry_and_rerun {}
-    #[doc = include_str!("../../docs/guides/testing-your-pipelines.md")]
-    mod testing_your_pipelines {}
-    #[doc = include_str!("../../docs/guides/transactions.md")]
-    mod transactions {}
-    #[doc = include_str!("../../docs/guides/workers-and-shutdown.md")]
-    mod workers_and_shutdown {}
+    include!(concat!(env!("OUT_DIR"), "/guides.rs"));
 }
 
 use std::time::Duration;
@@ -57,7 +25,7 @@ pub use mailer::{MailError, Mailer};
 pub use stage::{Working, tell};
 pub use tree::{Drawn, Tree};
 
-/// What an example returns.
+/// The result of an example.
 pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// Greets a new customer.
@@ -77,7 +45,7 @@ impl Perform for Welcome {
     }
 }
 
-/// Sends an invoice. An address that is none is nothing to try again.
+/// Sends an invoice. Discards itself if the address is not valid.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 pub struct SendInvoice {
     /// The customer's address.
@@ -97,7 +65,7 @@ impl Perform for SendInvoice {
     }
 }
 
-/// Asks a customer how it was, some time later.
+/// Asks a customer for an opinion, some time later.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 pub struct Reminder {
     /// The customer's address.
@@ -114,11 +82,11 @@ impl Perform for Reminder {
     }
 }
 
-/// Tells a partner of an order. The partner's server is not at its best: it answers the third call.
+/// Sends an order to a partner, whose server answers only the third call.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(max_attempts = 5, backoff = "exponential(1s..1m)", timeout = "10s")]
 pub struct FlakyWebhook {
-    /// The order.
+    /// The number of the order.
     pub order: u64,
 }
 
@@ -139,7 +107,7 @@ impl Perform for FlakyWebhook {
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(queue = "media", max_attempts = 3, timeout = "30s")]
 pub struct Thumbnail {
-    /// The photo.
+    /// The number of the photo.
     pub photo: u64,
 }
 
@@ -154,11 +122,11 @@ impl Perform for Thumbnail {
     }
 }
 
-/// Opens an album to the public when all of its thumbnails are drawn: the callback of a batch.
+/// Publishes an album when all of its thumbnails are drawn. This job is the callback of a batch.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(queue = "demo.galleries")]
 pub struct PublishGallery {
-    /// The album.
+    /// The name of the album.
     pub album: String,
 }
 
@@ -166,7 +134,7 @@ impl Perform for PublishGallery {
     type Input = BatchEnded;
     type Output = u32;
 
-    /// Returns how many pictures the gallery shows.
+    /// Returns the number of pictures in the gallery.
     async fn perform(self, batch: BatchEnded, _cx: &Context) -> Result<u32, JobError> {
         tokio::time::sleep(Duration::from_millis(300)).await;
         Ok(batch.total - batch.failed)

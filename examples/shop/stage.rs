@@ -1,4 +1,4 @@
-//! Where examples run: a database of their own, and a worker beside them.
+//! Runs an example with its own database and a worker.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tokio::task::JoinHandle;
 
 use crate::{Home, Result};
 
-/// Tells a story with a client, and with a worker beside it that serves every queue. The database is
-/// its own, on the private server or the one that `DATABASE_URL` names; it is gone afterwards.
+/// Runs an example with a client, and with a worker that serves every queue. The example has a database of its own, on
+/// the private server or on the server of `DATABASE_URL`, which is dropped at the end.
 ///
 /// # Errors
 ///
-/// The story's own; else what went wrong before or after it.
+/// Returns the error of the example, or else an error of the setup or the cleanup.
 pub async fn tell<S>(register: impl FnOnce(Worker) -> Worker, story: S) -> Result<()>
 where
     S: AsyncFnOnce(&Client) -> Result<()>,
@@ -35,7 +35,7 @@ where
     told.and(home.leave().await)
 }
 
-/// A worker that runs beside us. Dropped, it stops as well.
+/// A worker that runs in a task. It stops when this value is dropped.
 #[derive(Debug)]
 pub struct Working {
     stop: oneshot::Sender<()>,
@@ -43,7 +43,7 @@ pub struct Working {
 }
 
 impl Working {
-    /// Starts it.
+    /// Starts a worker.
     pub fn start(worker: Worker) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(worker.run_until(async move {
@@ -53,11 +53,11 @@ impl Working {
         Self { stop, task }
     }
 
-    /// Ends when the worker does, which it should not: with the reason.
+    /// Waits until the worker ends, which is always unexpected, and returns the reason.
     ///
     /// # Errors
     ///
-    /// Always.
+    /// Always returns an error.
     pub async fn failed(&mut self) -> Result<()> {
         if let Some(task) = &mut self.task {
             let ended = task.await;
@@ -67,11 +67,11 @@ impl Working {
         Err("the worker stopped by itself".into())
     }
 
-    /// Stops it and waits until it has, but not for ever: the database may be gone.
+    /// Stops the worker and waits for its end, for at most 5 s.
     ///
     /// # Errors
     ///
-    /// Why the worker ended, if it did before.
+    /// Returns the error of the worker, or an error if the worker does not stop in time.
     pub async fn stop(self) -> Result<()> {
         let _ = self.stop.send(());
         let Some(task) = self.task else {
@@ -79,7 +79,7 @@ impl Working {
         };
         match tokio::time::timeout(Duration::from_secs(5), task).await {
             Ok(ended) => Ok(ended??),
-            Err(_) => Err("the worker could not bring its work home within 5 s".into()),
+            Err(_) => Err("the worker did not stop within 5 s".into()),
         }
     }
 }

@@ -1,18 +1,36 @@
-//! Where videos are made: the jobs that the demo and the examples run. They take their time, and some
-//! of them fail.
+//! The steps of the video pipeline of the demo. Some of them fail.
 
 use std::time::Duration;
 
 use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::video::{Encoded, Source, Thumb};
+/// The file of a video, as it was uploaded.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Source {
+    /// The name of the file.
+    pub file: String,
+}
 
-/// Gets a video.
+/// The file of a video, as it is published.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Encoded {
+    /// The name of the file.
+    pub file: String,
+}
+
+/// A picture of a video.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Thumb {
+    /// The name of the file.
+    pub file: String,
+}
+
+/// Downloads a video.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(name = "studio.download")]
 pub struct Download {
-    /// The video.
+    /// The number of the video.
     pub video: u64,
 }
 
@@ -27,16 +45,16 @@ impl Perform for Download {
     }
 }
 
-/// Turns a video into a format. The encoder of `hd` needs a second try.
+/// Encodes a video in a format. The format `hd` needs two attempts.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(name = "studio.transcode", max_attempts = 3, backoff = "fixed(700ms)")]
 pub struct Transcode {
-    /// The format.
+    /// The name of the format.
     pub preset: String,
 }
 
 impl Transcode {
-    /// To this format.
+    /// Creates the job for a format.
     pub fn to(preset: &str) -> Self {
         let preset = preset.to_owned();
         Self { preset }
@@ -62,7 +80,7 @@ impl Perform for Transcode {
     }
 }
 
-/// Draws a picture of a video. There is none to be had of this one.
+/// Draws a picture of a video. It fails for every video.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(name = "studio.thumbnail", max_attempts = 1)]
 pub struct Thumbnail;
@@ -77,7 +95,7 @@ impl Perform for Thumbnail {
     }
 }
 
-/// Opens a video to the public, with a picture or without.
+/// Publishes a video, with or without a picture.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(name = "studio.publish")]
 pub struct Publish;
@@ -97,11 +115,11 @@ impl Perform for Publish {
     }
 }
 
-/// Anything that takes a while and comes after something.
+/// Takes some time, and passes no data.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(name = "studio.task")]
 pub struct Task {
-    /// How long.
+    /// The duration in milliseconds.
     pub millis: u64,
 }
 
@@ -115,11 +133,11 @@ impl Perform for Task {
     }
 }
 
-/// A callback: is told how a run ended.
+/// A callback that receives the end of a run.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(name = "studio.tell", queue = "demo.callbacks")]
 pub struct Tell {
-    /// Whom.
+    /// The receiver of the message.
     pub whom: String,
 }
 
@@ -133,7 +151,7 @@ impl Perform for Tell {
     }
 }
 
-/// Takes time, or would.
+/// Sleeps for this time, in place of real work.
 pub async fn work(millis: u64) {
     tokio::time::sleep(Duration::from_millis(millis)).await;
 }

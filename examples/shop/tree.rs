@@ -1,11 +1,11 @@
-//! A run as a tree: each step under the last one that all of its ways lead through.
+//! Draws a run as a tree: each step is below the last step that all paths to it go through.
 
 use std::fmt::Write as _;
 
 use pipeline::prelude::*;
 use pipeline::{Graph, NodeKind, RunState, StepState};
 
-/// How a graph is drawn; the same for all of its runs.
+/// The drawing of a graph, without the statuses of a run.
 #[derive(Debug, Clone)]
 pub struct Tree {
     rows: Vec<Row>,
@@ -15,35 +15,35 @@ pub struct Tree {
 #[derive(Debug, Clone)]
 struct Row {
     key: String,
-    /// What stands before it: `├─ `.
+    /// The lines before the key: `├─ `.
     lines: String,
-    /// Of a step that waits for several, which.
+    /// The upstream steps, if there are several.
     after: String,
     is_optional: bool,
 }
 
-/// A step as it stands.
+/// One line of a drawing: a step and its status.
 #[derive(Debug, Clone)]
 pub struct Drawn {
-    /// What connects it with those above it.
+    /// The lines that connect the step with the steps above it.
     pub lines: String,
-    /// One character for its status, and its colour for a terminal.
+    /// One character for the status, and its colour on a terminal.
     pub mark: (&'static str, &'static str),
-    /// Its key, all of them equally wide.
+    /// The key of the step, padded to the same width in all lines.
     pub key: String,
-    /// What else there is to say.
+    /// The status in words.
     pub words: String,
-    /// Whether something has happened to it.
+    /// Whether the step has left the status `pending`.
     pub is_news: bool,
 }
 
 impl Tree {
-    /// The tree of a graph.
+    /// Creates the drawing of a graph.
     pub fn of(graph: &Graph) -> Self {
         let mut parents: Vec<Option<usize>> = Vec::with_capacity(graph.len());
         for node in graph.nodes() {
             let mut above: Vec<usize> = node.upstream().iter().map(|up| up.no as usize).collect();
-            // In an arm, it comes after the branch, too.
+            // A step in an arm also comes after its branch.
             let branch = node
                 .step()
                 .arm
@@ -68,7 +68,7 @@ impl Tree {
         tree
     }
 
-    /// Adds those under a node, and what is under them.
+    /// Adds the nodes below a node, and the nodes below those.
     fn add(&mut self, graph: &Graph, parents: &[Option<usize>], under: Option<usize>, lead: &str) {
         let is_under = |no: &usize| parents[*no] == under;
         let below: Vec<usize> = (0..parents.len()).filter(is_under).collect();
@@ -96,7 +96,7 @@ impl Tree {
         }
     }
 
-    /// Where its steps stand, a line each.
+    /// Draws the steps of a run, one line each.
     pub fn draw(&self, state: &RunState) -> Vec<Drawn> {
         let rows = self.rows.iter();
         rows.filter_map(|row| {
@@ -113,7 +113,7 @@ impl Tree {
         .collect()
     }
 
-    /// The run with all of its steps, to be printed.
+    /// Returns the drawing of a run as text.
     pub fn text(&self, state: &RunState) -> String {
         let mut text = format!("{}: {}\n", state.pipeline, state.status);
         for step in self.draw(state) {
@@ -124,7 +124,7 @@ impl Tree {
     }
 }
 
-/// Whether a node is above another.
+/// Returns whether a node is above another node.
 fn is_above(parents: &[Option<usize>], above: usize, below: usize) -> bool {
     let mut next = parents[below];
     while let Some(no) = next {
@@ -136,7 +136,8 @@ fn is_above(parents: &[Option<usize>], above: usize, below: usize) -> bool {
     false
 }
 
-/// The lowest node above both, or one of the two. A node's number is higher than those above it.
+/// Returns the lowest node that is above both nodes, or one of the two. The number of a node is higher than the
+/// numbers of the nodes above it.
 fn meet(parents: &[Option<usize>], a: Option<usize>, b: Option<usize>) -> Option<usize> {
     let (mut a, mut b) = (a?, b?);
     while a != b {
@@ -169,7 +170,7 @@ impl Row {
             (StepStatus::Pending, _) => self.after.clone(),
             (StepStatus::Enqueued, Some(JobStatus::Running)) => format!("runs{attempt}"),
             (StepStatus::Enqueued, Some(JobStatus::Scheduled)) if step.attempt > 0 => {
-                format!("is tried again: {error}")
+                format!("is retried: {error}")
             }
             (StepStatus::Enqueued, _) => "is enqueued".to_owned(),
             (StepStatus::Failed, _) if self.is_optional => {

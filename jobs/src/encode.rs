@@ -325,10 +325,10 @@ mod tests {
     }
 
     fn refused<T: Serialize>(value: &T) -> String {
-        match to_string(value) {
-            Ok(json) => panic!("encoded as {json}"),
-            Err(error) => error.to_string(),
-        }
+        to_string(value).map_or_else(
+            |error| error.to_string(),
+            |json| format!("encoded as {json}"),
+        )
     }
 
     #[test]

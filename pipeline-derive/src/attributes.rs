@@ -1,4 +1,4 @@
-//! Reading `#[job(key = value, ..)]`, so that one mistake does not hide the next.
+//! Parses attributes such as `#[job(key = value, ..)]` and collects all mistakes in them.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -18,12 +18,12 @@ impl Mistakes {
         }
     }
 
-    /// What was found, or nothing and one mistake more.
+    /// Returns the value of a result, or notes its error.
     pub(crate) fn sift<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|mistake| self.add(mistake)).ok()
     }
 
-    /// What the compiler is to report.
+    /// Returns the compile errors.
     pub(crate) fn tokens(&self) -> Option<TokenStream> {
         self.0.as_ref().map(syn::Error::to_compile_error)
     }
@@ -35,13 +35,13 @@ impl Mistakes {
     }
 }
 
-/// One `key = value`, as it was written.
+/// One `key = value` of an attribute.
 pub(crate) struct Entry {
     pub(crate) key: Ident,
     value: TokenStream,
 }
 
-/// The entries of all attributes with this name.
+/// Returns the entries of all attributes with this name.
 pub(crate) fn entries(attrs: &[Attribute], name: &str, mistakes: &mut Mistakes) -> Vec<Entry> {
     let mut entries = Vec::new();
     for attr in attrs.iter().filter(|attr| attr.path().is_ident(name)) {
@@ -56,7 +56,7 @@ pub(crate) fn entries(attrs: &[Attribute], name: &str, mistakes: &mut Mistakes) 
     entries
 }
 
-/// What stands between the commas.
+/// Parses the entries between the commas.
 fn split(input: ParseStream<'_>) -> syn::Result<Vec<TokenStream>> {
     let mut parts = Vec::new();
     while !input.is_empty() {
@@ -78,7 +78,7 @@ impl Parse for Entry {
         let key = input.call(Ident::parse_any).map_err(|error| {
             syn::Error::new(error.span(), "expected a key, as in `key = value`")
         })?;
-        // What follows a key without `=` is left to the key: only it can say what it takes.
+        // A key without `=` is no error here: the message must name the value that the key takes.
         if input.parse::<Option<Token![=]>>()?.is_none() {
             input.parse::<TokenStream>()?;
         }
@@ -90,7 +90,7 @@ impl Parse for Entry {
 }
 
 impl Entry {
-    /// Its value, if it is a string; `example` shows how it should have been written.
+    /// Returns the value if it is a string. The error shows `example`, the correct form.
     pub(crate) fn string(&self, example: &str) -> syn::Result<LitStr> {
         match syn::parse2(self.value.clone()) {
             Ok(Lit::Str(literal)) => Ok(literal),
@@ -98,7 +98,7 @@ impl Entry {
         }
     }
 
-    /// Its value, if it is an integer; `example` shows how it should have been written.
+    /// Returns the value if it is an integer. The error shows `example`, the correct form.
     pub(crate) fn integer(&self, example: &str) -> syn::Result<LitInt> {
         match syn::parse2(self.value.clone()) {
             Ok(Lit::Int(literal)) if literal.suffix().is_empty() => Ok(literal),

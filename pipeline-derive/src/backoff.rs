@@ -8,11 +8,11 @@ use syn::Path;
 
 use crate::duration;
 
-/// How a backoff is written, to be said in an error.
+/// The forms of a backoff, for error messages.
 pub(crate) const FORMS: &str = "`fixed(5s)`, `linear(1s..60s)` or `exponential(1s..60s)`, \
     each with a jitter from 0 to 1 if you like: `fixed(5s, jitter 0.2)`";
 
-/// A backoff that has been read: the twin of `jobs::Backoff`.
+/// A parsed backoff, with the fields of `jobs::Backoff`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Backoff {
     growth: Growth,
@@ -26,13 +26,13 @@ enum Growth {
     Exponential(Duration, Duration),
 }
 
-/// Reads a backoff, or says what is wrong with it.
+/// Parses a backoff. The error is the reason why the text is none.
 pub(crate) fn parse(text: &str) -> Result<Backoff, String> {
     let (growth, arguments) = text
         .trim()
         .strip_suffix(')')
         .and_then(|text| text.split_once('('))
-        .ok_or("it has not the form `growth(..)`")?;
+        .ok_or("it does not have the form `growth(..)`")?;
     let (waits, jitter) = match arguments.split_once(',') {
         Some((waits, jitter)) => (waits.trim(), Some(parse_jitter(jitter.trim())?)),
         None => (arguments.trim(), None),
@@ -70,7 +70,7 @@ fn parse_wait(wait: &str) -> Result<Duration, String> {
 }
 
 fn parse_jitter(jitter: &str) -> Result<f32, String> {
-    // Digits and a point only: `f32` would also read `-0`, `1e-3` and `nan`.
+    // Only digits and a point are allowed: `f32` would also parse `-0`, `1e-3` and `nan`.
     jitter
         .strip_prefix("jitter")
         .map(str::trim_start)
@@ -81,7 +81,7 @@ fn parse_jitter(jitter: &str) -> Result<f32, String> {
 }
 
 impl Backoff {
-    /// The expression that makes it.
+    /// Returns the expression that creates the backoff.
     pub(crate) fn tokens(&self, jobs: &Path) -> TokenStream {
         let growth = match self.growth {
             Growth::Fixed(wait) => {
@@ -146,10 +146,13 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (text, why) in [
-            ("", "it has not the form `growth(..)`"),
-            ("exponential", "it has not the form `growth(..)`"),
-            ("fixed(5s", "it has not the form `growth(..)`"),
-            ("fixed(5s) jitter 0.2", "it has not the form `growth(..)`"),
+            ("", "it does not have the form `growth(..)`"),
+            ("exponential", "it does not have the form `growth(..)`"),
+            ("fixed(5s", "it does not have the form `growth(..)`"),
+            (
+                "fixed(5s) jitter 0.2",
+                "it does not have the form `growth(..)`",
+            ),
             ("random(1s..2s)", "there is no growth `random`"),
             ("(1s)", "there is no growth ``"),
             ("fixed()", "`` is not a duration (it is empty)"),

@@ -1,4 +1,4 @@
-//! `#[derive(Branch)]`: the arms an enum chooses between, and the struct that takes one closure each.
+//! `#[derive(Branch)]`: implements `Branch` for an enum, and generates the struct with a closure for each arm.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -49,7 +49,7 @@ fn check(input: &DeriveInput) -> syn::Result<&DataEnum> {
     Ok(data)
 }
 
-/// An arm is found again by its variant's name in the stored value.
+/// Refuses serde attributes that rename variants: the arm is chosen by the variant's name in the stored value.
 fn refuse_renaming(attribute: &Attribute) -> syn::Result<()> {
     if !attribute.path().is_ident("serde") {
         return Ok(());
@@ -88,7 +88,7 @@ fn implement(input: &DeriveInput, data: &DataEnum, pipeline: &Path) -> TokenStre
         .iter()
         .map(|v| format!("Declares the steps of the arm `{v}`."));
 
-    // (((R1 joins R2) joins R3) ..): each must join what came before it.
+    // (((R1 joins R2) joins R3) ..): each result must join the ones before it.
     let mut together = {
         let first = &results[0];
         quote!(#first)
@@ -128,7 +128,7 @@ fn implement(input: &DeriveInput, data: &DataEnum, pipeline: &Path) -> TokenStre
     }
 }
 
-/// The field of an arm: the variant in snake case, raw where that is a word of the language.
+/// Returns the field of an arm: the variant in snake case, as a raw identifier if that is a keyword.
 fn field(variant: &str) -> Ident {
     let snake = name::snake_case(variant);
     syn::parse_str::<Ident>(&snake).unwrap_or_else(|_| format_ident!("r#{snake}"))

@@ -1,4 +1,4 @@
-//! What `#[job(..)]` says of a type, checked.
+//! The checked options of `#[job(..)]`.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -11,7 +11,7 @@ use crate::attributes::{Entry, Mistakes, entries};
 use crate::backoff::{self, Backoff};
 use crate::{duration, name};
 
-/// The keys, each as it is written.
+/// The keys, each with an example.
 const KEYS: [(&str, &str); 9] = [
     ("name", r#"name = "media.transcode""#),
     ("version", "version = 2"),
@@ -24,7 +24,7 @@ const KEYS: [(&str, &str); 9] = [
     ("crate", r#"crate = "path::to::jobs""#),
 ];
 
-/// What the attributes of a type say.
+/// The options that the attributes of a type declare.
 #[derive(Default)]
 pub(crate) struct Declared {
     pub(crate) name: Given<String>,
@@ -38,15 +38,15 @@ pub(crate) struct Declared {
     pub(crate) jobs: Given<Path>,
 }
 
-/// What became of a key.
+/// The value of a key.
 #[derive(Default)]
 pub(crate) enum Given<T> {
-    /// It is not there, so its default holds.
+    /// The key is absent: its default applies.
     #[default]
     Absent,
-    /// It is there, but its value is a mistake, which has been noted.
+    /// The key has a wrong value; the mistake has been noted.
     Wrong,
-    /// It is there with this value.
+    /// The key has this value.
     Value(T),
 }
 
@@ -115,12 +115,16 @@ fn unknown_key(entry: &Entry) -> syn::Error {
     syn::Error::new(entry.key.span(), message)
 }
 
-/// The key that is the fewest slips of the pen away, if they are few for its length.
+/// Returns the key that was probably meant: one that ends with the given key, or differs from it by few typing errors.
 fn closest_key(key: &str) -> Option<&'static str> {
+    let suffix = format!("_{key}");
+    if let Some((known, _)) = KEYS.into_iter().find(|(known, _)| known.ends_with(&suffix)) {
+        return Some(known);
+    }
     KEYS.into_iter()
         .map(|(known, _)| (strsim::osa_distance(key, known), known))
-        .filter(|(slips, known)| *slips <= known.len() / 3)
-        .min_by_key(|(slips, _)| *slips)
+        .filter(|(typos, known)| *typos <= known.len() / 3)
+        .min_by_key(|(typos, _)| *typos)
         .map(|(_, known)| known)
 }
 
@@ -143,7 +147,7 @@ fn read_priority(literal: LitInt) -> syn::Result<i16> {
 
 fn read_max_attempts(literal: LitInt) -> syn::Result<u16> {
     if literal.base10_digits() == "0" {
-        let message = "a job is tried at least once: `max_attempts` is from 1 to 32767";
+        let message = "a job has at least one attempt: `max_attempts` is from 1 to 32767";
         return Err(syn::Error::new(literal.span(), message));
     }
     read_integer(&literal, "max_attempts", 1..=32767)
@@ -177,7 +181,8 @@ fn read_backoff(literal: LitStr) -> syn::Result<Backoff> {
 fn read_timeout(literal: LitStr) -> syn::Result<Duration> {
     let timeout = read_duration(&literal)?;
     if timeout.is_zero() {
-        let message = "no attempt ends in no time; leave `timeout` out to let it take for ever";
+        let message =
+            "a timeout of zero ends every attempt at once; leave `timeout` out for no limit";
         return Err(syn::Error::new(literal.span(), message));
     }
     Ok(timeout)
@@ -188,7 +193,7 @@ fn read_lease(literal: LitStr) -> syn::Result<Duration> {
     let message = if lease < Duration::from_secs(1) {
         "lease is too short to be renewed in time; at least 1s"
     } else if lease > Duration::from_secs(86_400) {
-        "lease is too long: when a process dies, its job lies idle until the end of it; at most 1d"
+        "lease is too long: when a worker dies, its jobs wait until their leases expire; at most 1d"
     } else {
         return Ok(lease);
     };
@@ -241,6 +246,7 @@ mod tests {
                     `timeout`, `lease`, `crate`)";
         for (key, meant) in [
             ("max_atempts", "; did you mean `max_attempts`?"),
+            ("attempts", "; did you mean `max_attempts`?"),
             ("max_attmepts", "; did you mean `max_attempts`?"),
             ("max_attempt", "; did you mean `max_attempts`?"),
             ("queu", "; did you mean `queue`?"),
@@ -261,7 +267,7 @@ mod tests {
             ("max_attempts = 32_767", ""),
             (
                 "max_attempts = 0",
-                "a job is tried at least once: `max_attempts` is from 1 to 32767",
+                "a job has at least one attempt: `max_attempts` is from 1 to 32767",
             ),
             (
                 "max_attempts = 32768",
@@ -302,7 +308,7 @@ mod tests {
             ),
             (
                 "timeout = \"0s\"",
-                "no attempt ends in no time; leave `timeout` out to let it take for ever",
+                "a timeout of zero ends every attempt at once; leave `timeout` out for no limit",
             ),
             (
                 "timeout = 10m",
@@ -316,12 +322,11 @@ mod tests {
             ("lease = \"1d\"", ""),
             (
                 "lease = \"1d1ms\"",
-                "lease is too long: when a process dies, its job lies idle until the end of it; \
-                 at most 1d",
+                "lease is too long: when a worker dies, its jobs wait until their leases expire; at most 1d",
             ),
             (
                 "backoff = \"exponential\"",
-                "\"exponential\" is not a backoff: it has not the form `growth(..)`; \
+                "\"exponential\" is not a backoff: it does not have the form `growth(..)`; \
                  write `fixed(5s)`, `linear(1s..60s)` or `exponential(1s..60s)`, \
                  each with a jitter from 0 to 1 if you like: `fixed(5s, jitter 0.2)`",
             ),
@@ -342,7 +347,7 @@ mod tests {
             parse_quote!(#[job(queue = "other", timeout)]),
         ]);
         assert_eq!(found.len(), 4);
-        assert!(found[0].starts_with("a job is tried at least once"));
+        assert!(found[0].starts_with("a job has at least one attempt"));
         assert!(found[1].starts_with("there is no key `colour`"));
         assert_eq!(found[2], "`queue` is given twice");
         assert!(found[3].starts_with("`timeout` takes a string"));

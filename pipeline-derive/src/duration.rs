@@ -5,7 +5,7 @@ use std::time::Duration;
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
-/// How a duration is written, to be said in an error.
+/// The forms of a duration, for error messages.
 pub(crate) const FORMS: &str = "`500ms`, `30s`, `10m`, `2h`, `1d` or `1m30s`";
 
 struct Unit {
@@ -13,7 +13,7 @@ struct Unit {
     milliseconds: u64,
 }
 
-/// In the order in which they may follow each other.
+/// The units, in the order in which they may follow each other.
 const UNITS: [Unit; 5] = [
     unit("d", 86_400_000),
     unit("h", 3_600_000),
@@ -26,16 +26,16 @@ const fn unit(name: &'static str, milliseconds: u64) -> Unit {
     Unit { name, milliseconds }
 }
 
-/// A hundred years: far enough for anyone, and no sum of it with a date of ours overflows.
+/// The longest duration: 100 years. Added to a date of this century, it does not overflow.
 const LONGEST: u64 = 36_500 * 86_400_000;
 
-/// Reads a duration, or says what is wrong with it.
+/// Parses a duration. The error is the reason why the text is none.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let mut rest = text.trim();
     if rest.is_empty() {
         return Err("it is empty".to_owned());
     }
-    // The units that may still come.
+    // The units that may still follow.
     let mut units = UNITS.iter();
     let mut total = 0_u64;
     while !rest.is_empty() {
@@ -73,7 +73,7 @@ fn split_while(text: &str, wanted: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !wanted(c)).unwrap_or(text.len()))
 }
 
-/// The expression that makes it.
+/// Returns the expression that creates the duration.
 pub(crate) fn tokens(duration: Duration) -> TokenStream {
     let milliseconds = Literal::u128_unsuffixed(duration.as_millis());
     quote!(::core::time::Duration::from_millis(#milliseconds))

@@ -1,4 +1,4 @@
-//! `#[derive(Job)]`: the code it becomes.
+//! `#[derive(Job)]`: the code that it generates.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -9,8 +9,8 @@ use crate::attributes::Mistakes;
 use crate::declared::{Declared, Given};
 use crate::{duration, name};
 
-/// The implementation of `Job`, and every mistake at once. Where it can be, the implementation is
-/// there in spite of them, so that the compiler does not also complain of its absence.
+/// Generates the implementation of `Job` and the compile errors of all mistakes. If possible, the implementation is
+/// generated in spite of mistakes, so that the compiler does not also report a missing implementation.
 pub(crate) fn expand(
     input: &DeriveInput,
     find_jobs: impl FnOnce() -> syn::Result<Path>,
@@ -49,7 +49,7 @@ fn check_type(input: &DeriveInput) -> syn::Result<()> {
     Ok(())
 }
 
-/// On a field or a variant, `#[job(..)]` would be ignored in silence.
+/// Reports `#[job(..)]` on fields and variants, where it would have no effect.
 fn check_places(data: &Data, mistakes: &mut Mistakes) {
     let mut check = |attrs: &[Attribute]| {
         for attr in attrs.iter().filter(|attr| attr.path().is_ident("job")) {
@@ -107,7 +107,7 @@ fn implement(
     }
 }
 
-/// The calls that lead from the default options to the declared ones.
+/// Returns the calls that change the default options to the declared ones.
 fn changed_options(declared: &Declared, jobs: &Path) -> TokenStream {
     let queue = declared.queue.value().map(|queue| quote!(.queue(#queue)));
     let priority = declared.priority.value().map(|priority| {
@@ -256,7 +256,7 @@ mod tests {
             struct Transcode;
         });
         assert!(code.contains("DEFAULT . queue (\"media\") ;"), "{code}");
-        assert!(code.contains("a job is tried at least once"), "{code}");
+        assert!(code.contains("a job has at least one attempt"), "{code}");
     }
 
     #[test]

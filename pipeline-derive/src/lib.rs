@@ -1,6 +1,6 @@
 //! The derive macros of `jobs` and `pipeline`.
 //!
-//! An application does not name this crate: each macro is re-exported beside the trait it implements.
+//! Applications use the macros through `jobs` and `pipeline`, which re-export each of them with its trait.
 
 mod attributes;
 mod backoff;
@@ -15,7 +15,7 @@ mod pipeline;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Implements the trait `jobs::Job`: the name a job is stored under, and how it is to be run.
+/// Implements the trait `jobs::Job` for a job type: its stored name, the version of its data, and its options.
 ///
 /// ```text
 /// use jobs::Job;
@@ -37,12 +37,12 @@ use syn::{DeriveInput, parse_macro_input};
 /// }
 /// ```
 ///
-/// Every attribute may be left out, and with them `#[job(..)]` itself; it may also be written more
-/// than once. What is left out is as `jobs::JobOptions::DEFAULT` says.
+/// All attributes are optional; the defaults are those of `jobs::JobOptions::DEFAULT`. `#[job(..)]` may occur more than
+/// once.
 ///
-/// | attribute | what it takes |
+/// | attribute | value |
 /// |---|---|
-/// | `name` | a name: from 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`. Without it, the type's in snake case: `HTTPFetch` is stored as `http_fetch` |
+/// | `name` | a name: from 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`. The default is the name of the type in snake case: `HTTPFetch` is stored as `http_fetch` |
 /// | `version` | an integer from 1 |
 /// | `queue` | a name, as above |
 /// | `priority` | an integer from -32768 to 32767 |
@@ -50,19 +50,19 @@ use syn::{DeriveInput, parse_macro_input};
 /// | `backoff` | `"fixed(5s)"`, `"linear(1s..60s)"` or `"exponential(1s..60s)"`; each may end in a jitter from 0 to 1, as in `"fixed(5s, jitter 0.2)"` |
 /// | `timeout` | a duration above zero |
 /// | `lease` | a duration from `"1s"` to `"1d"` |
-/// | `crate` | where the crate `jobs` is, as in `crate = "my_framework::jobs"`; needed only where neither `jobs` nor `pipeline` is a dependency |
+/// | `crate` | the path of the crate `jobs`, as in `crate = "my_framework::jobs"`; needed only if neither `jobs` nor `pipeline` is a dependency |
 ///
 /// A duration is written `"500ms"`, `"30s"`, `"10m"`, `"2h"`, `"1d"` or `"1m30s"`.
 ///
-/// It can be derived on any struct or enum without type parameters or lifetimes: a generic type
-/// would be many types under one stored name.
+/// The type is a struct or an enum without type parameters and lifetimes: a generic type would be many types under one
+/// stored name.
 #[proc_macro_derive(Job, attributes(job))]
 pub fn derive_job(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     job::expand(&input, krate::find).into()
 }
 
-/// Makes an enum choose between the arms of a branch: one variant for each.
+/// Implements the trait `pipeline::Branch` for an enum whose variants are the arms of a branch.
 ///
 /// ```text
 /// #[derive(Serialize, Deserialize, Branch)]
@@ -77,8 +77,8 @@ pub fn derive_job(input: TokenStream) -> TokenStream {
 /// });
 /// ```
 ///
-/// It implements the trait `pipeline::Branch`, and makes the struct `FormatArms` with a field for each
-/// variant, in snake case: an arm that is missing does not compile.
+/// The macro also generates the struct `FormatArms`, which has a field for each variant, in snake case: code that omits
+/// an arm does not compile.
 #[proc_macro_derive(Branch)]
 pub fn derive_branch(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -110,8 +110,8 @@ pub fn derive_branch(input: TokenStream) -> TokenStream {
 ///
 /// | attribute | what it takes |
 /// |---|---|
-/// | `name` | a name: from 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`. Without it, the type's in snake case |
-/// | `crate` | where the crate `pipeline` is |
+/// | `name` | a name: from 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`. The default is the name of the type in snake case |
+/// | `crate` | the path of the crate `pipeline` |
 #[proc_macro_derive(Pipeline, attributes(pipeline))]
 pub fn derive_pipeline(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -1,10 +1,10 @@
-//! The names that are stored: of jobs and of queues.
+//! The stored names of jobs and queues.
 
-/// What a name must be, to be said in an error.
+/// The rule for names, for error messages.
 pub(crate) const RULE: &str =
     "a name has from 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`";
 
-/// Whether `name` keeps to [`RULE`].
+/// Returns whether a name follows the [`RULE`].
 pub(crate) fn is_valid(name: &str) -> bool {
     (1..=128).contains(&name.len())
         && name
@@ -12,10 +12,10 @@ pub(crate) fn is_valid(name: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
 }
 
-/// The name of a type in snake case: a word begins at a capital after anything but a capital, and
-/// at the last of several capitals when a small letter follows it.
+/// Converts the name of a type to snake case: a word begins at a capital after anything but a capital, and at the last
+/// of several capitals if a small letter follows.
 ///
-/// These names are in the databases of applications: to change a rule here is to lose their jobs.
+/// Databases of applications hold these names: after a change of the rule, their jobs would not be found.
 pub(crate) fn snake_case(type_name: &str) -> String {
     let mut snake = String::with_capacity(type_name.len() + 4);
     let mut before = None;

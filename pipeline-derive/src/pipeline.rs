@@ -1,4 +1,4 @@
-//! `#[derive(Pipeline)]`: a params struct under whose name a pipeline can be found again.
+//! `#[derive(Pipeline)]`: a params struct that gives its pipeline a stored name.
 
 use proc_macro2::TokenStream;
 use quote::quote;

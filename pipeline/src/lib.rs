@@ -13,6 +13,9 @@ pub mod declare;
 mod error;
 #[doc(hidden)]
 pub mod graph;
+// The doc tests of the package `examples` compile the blocks of the guides.
+#[cfg(all(doc, not(doctest)))]
+pub mod guides;
 mod ids;
 pub mod prelude;
 mod status;

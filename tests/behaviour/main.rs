@@ -12,6 +12,7 @@ mod clock;
 mod cluster;
 mod conformance;
 mod graphs;
+mod guide_links;
 mod guide_queries;
 mod harness;
 mod jobs;

@@ -91,7 +91,7 @@ impl BranchBuilder<'_> {
     }
 }
 
-/// What an arm returns: the handle of a step, or nothing.
+/// The result of an arm: the handle of a step, or nothing.
 #[diagnostic::on_unimplemented(
     message = "an arm returns a step or nothing, and this one returns `{Self}`",
     label = "return the handle of a step, or end the closure with `;`"
@@ -119,7 +119,7 @@ impl ArmResult for () {
     }
 }
 
-/// What two arms together return.
+/// The common result of two arms.
 #[diagnostic::on_unimplemented(
     message = "the arms of a branch return different types: `{Self}` and `{Other}`",
     label = "all arms that return a step must return the same type",
@@ -130,7 +130,7 @@ pub trait Joins<Other> {
     type Output: Merged;
 }
 
-/// What all arms of a branch together return.
+/// The common result of all arms of a branch.
 pub trait Merged {
     /// The handle of the branch.
     type Handle;

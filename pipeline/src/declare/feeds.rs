@@ -94,7 +94,7 @@ pub(crate) fn given<I>(upstreams: &impl Feeds<I>, builder: &PipelineBuilder) -> 
 pub trait Is<Given, const N: usize> {}
 impl<T, const N: usize> Is<T, N> for T {}
 
-/// What an ignored step of `T` can give. `N` is its position.
+/// An input that an ignored step of `T` can give. `N` is its position.
 #[diagnostic::on_unimplemented(
     message = "upstream {N} is an ignored step of `{T}`, and this job takes `{Self}` there",
     label = "this job takes `{Self}`; from an ignored step it must take `Option<{T}>` or `Result<{T}, Failure>`"

@@ -17,7 +17,7 @@ pub use define::{Define, Named, Pipeline};
 pub use handle::{IgnoredStep, OptionalStep, Step};
 pub use strategy::{Continue, Halt, Ignore};
 
-// What stands between two calls of a declaration, and what only bounds and derives name.
+// The types between two calls of a declaration, and the traits that only bounds and derives name.
 #[doc(hidden)]
 pub use after::{After, AfterAny, AfterFailure, Following, Upstreams};
 #[doc(hidden)]

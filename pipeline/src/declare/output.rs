@@ -3,7 +3,7 @@
 use super::handle::{Handle, IgnoredStep, OptionalStep, Step};
 use crate::graph::spec::Shape;
 
-/// What the closure of [`Pipeline::configure`](super::Pipeline::configure) may return: nothing, the handle of a step,
+/// The return type of the closure of [`Pipeline::configure`](super::Pipeline::configure): nothing, the handle of a step,
 /// or a tuple of handles.
 #[diagnostic::on_unimplemented(
     message = "a pipeline returns nothing, the handle of a step, or a tuple of handles; this returns `{Self}`",

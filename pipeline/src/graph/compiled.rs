@@ -51,7 +51,7 @@ struct Compiled {
 pub struct Upstream {
     /// The number of the upstream node.
     pub no: u32,
-    /// What is taken from the upstream node.
+    /// The part of the upstream node that is taken: its value, its failure or its order.
     pub takes: Takes,
 }
 
@@ -61,7 +61,7 @@ pub struct Upstream {
 pub struct Downstream {
     /// The number of the downstream node.
     pub no: u32,
-    /// What the downstream node takes.
+    /// The part that the downstream node takes.
     pub takes: Takes,
 }
 

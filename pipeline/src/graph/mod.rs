@@ -24,7 +24,7 @@ pub use compiled::Graph;
 pub use invalid::Invalid;
 pub use problem::Problem;
 
-// What only tests, the coordinator and the fields of `Problem` name.
+// Types that only tests, the coordinator and the fields of `Problem` name.
 #[doc(hidden)]
 pub use compiled::{Arm, Downstream, Node, Upstream};
 #[doc(hidden)]

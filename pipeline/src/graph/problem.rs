@@ -27,7 +27,7 @@ pub enum Problem {
         count: usize,
         /// How many are allowed.
         limit: usize,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
 
@@ -132,7 +132,7 @@ pub enum Problem {
     UnknownKey {
         /// The step or pipeline that names it.
         place: Place,
-        /// What the name is for.
+        /// The role of the name.
         role: &'static str,
         /// The name.
         key: String,
@@ -367,7 +367,7 @@ pub enum Problem {
     TooDeep {
         /// The key of the step.
         step: String,
-        /// What is nested.
+        /// The things that are nested.
         what: &'static str,
         /// The nesting that is allowed.
         limit: usize,
@@ -436,11 +436,11 @@ pub enum Problem {
     Elsewhere {
         /// The key of the step.
         step: String,
-        /// What the step does with the upstream step.
+        /// The relation of the step to the upstream step.
         verb: &'static str,
         /// The key of the upstream step.
         upstream: String,
-        /// What the upstream step is outside of: a phase or an arm.
+        /// The phase or arm that the upstream step is outside of.
         area: &'static str,
     },
 

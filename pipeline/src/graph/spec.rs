@@ -155,12 +155,12 @@ pub enum StepKind {
 pub struct Edge {
     /// The key of the upstream step.
     pub step: String,
-    /// What the downstream step takes.
+    /// The part that the downstream step takes.
     #[serde(default)]
     pub takes: Takes,
 }
 
-/// What a step takes from an upstream step.
+/// The part of an upstream step that a step takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Takes {

@@ -154,7 +154,7 @@ async fn a_reopening_that_is_refused_has_let_go_of_the_run_when_it_returns() {
             runtime.block_on(pool.close());
         });
         let error = returned.await.unwrap();
-        assert!(matches!(error, Error::NotCancellable { .. }), "{error}");
+        assert!(matches!(error, Error::NotReopenable { .. }), "{error}");
         let locked: bool =
             sqlx::query_scalar("select locked from pipeline.lock_runs_v1(array[$1])")
                 .bind(id)

@@ -136,7 +136,7 @@ async fn a_nul_is_refused_wherever_it_hides() {
 }
 
 #[tokio::test]
-async fn a_unique_key_is_not_empty_and_not_endless() {
+async fn a_key_is_not_empty_and_not_endless() {
     with_database(async |db| {
         let error = refused(db, || new("a").key("")).await;
         assert_eq!(

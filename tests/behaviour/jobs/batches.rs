@@ -353,7 +353,7 @@ async fn a_batch_whose_row_is_gone_is_named_in_words_of_its_own() {
         sql(db, "delete from pipeline.batch_sets").await;
         let said = format!(
             "there is no batch {} in this database: its transaction has not committed, or was rolled back; \
-             or it finished long ago and was pruned; or it is one of another database; begin another one",
+             or it finished long ago and was pruned; or it belongs to another database; begin another one",
             batch.id()
         );
         let none: [Do; 0] = [];

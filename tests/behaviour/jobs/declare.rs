@@ -262,7 +262,7 @@ impl Perform for Curious {
         cx.data::<Log>()?.write(format!(
             "job {} batch {:?} attempt {} of {} kind {} queue {} asked {} fits {fits} token {}",
             cx.id(),
-            cx.batch(),
+            cx.batch().map(i64::from),
             cx.attempt(),
             cx.max_attempts(),
             cx.job_type(),

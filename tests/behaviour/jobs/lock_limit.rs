@@ -34,7 +34,7 @@ fn assert_busy<T>(outcome: Result<T, Error>, said: &str) {
 }
 
 #[tokio::test]
-async fn a_held_job_is_neither_retried_nor_discarded_and_the_caller_is_told() {
+async fn a_held_job_is_neither_retried_nor_deleted_and_the_caller_is_told() {
     with_database(async |db| {
         let id = client(db)
             .enqueue(Do::new("a", What::Fail))
@@ -44,7 +44,7 @@ async fn a_held_job_is_neither_retried_nor_discarded_and_the_caller_is_told() {
         let held = hold(db, "select id from pipeline.jobs for update").await;
         assert_busy(
             hasty(db).job(id).delete().await,
-            &format!("job {id} was not discarded"),
+            &format!("job {id} was not deleted"),
         );
         assert_busy(
             hasty(db).job(id).retry().await,

@@ -161,7 +161,7 @@ async fn a_retry_waits_for_a_transaction_that_takes_the_key_and_names_the_job_th
 }
 
 #[tokio::test]
-async fn a_job_is_discarded_before_or_after_it_runs_but_not_meanwhile() {
+async fn a_job_is_deleted_before_or_after_it_runs_but_not_meanwhile() {
     with_database(async |db| {
         let client = client(db);
         let until_asked = Do::new("r", What::UntilAsked);
@@ -185,7 +185,7 @@ async fn a_job_is_discarded_before_or_after_it_runs_but_not_meanwhile() {
         let error = client.job(running).delete().await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("job {running} is running: only a waiting or ended job can be discarded")
+            format!("job {running} is running: only a waiting or ended job can be deleted")
         );
         let error = client.job(failed).delete().await.unwrap_err();
         assert!(matches!(error, Error::NoJob { .. }), "{error}");
@@ -314,7 +314,7 @@ async fn a_status_that_a_newer_version_wrote_is_no_other() {
             sqlx::query(change).execute(db.pool()).await.unwrap();
         }
         let one = client.job(job.id).info().await.unwrap_err().to_string();
-        assert!(one.contains("`frozen` is no status of a job"), "{one}");
+        assert!(one.contains("`frozen` is not a status of a job"), "{one}");
         let listed = client.jobs(&JobFilter::new()).await.unwrap_err();
         assert!(listed.to_string().contains("`frozen`"), "{listed}");
         sqlx::query("delete from pipeline.jobs")

@@ -152,7 +152,7 @@ async fn the_last_page_says_so() {
         let error = "next please".parse::<Cursor>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "`next please` is no place in a list of runs: give `Page::next` as it was, or begin anew"
+            "`next please` is not a cursor: pass the text of `Page::next` unchanged, or list the first page"
         );
     })
     .await;

@@ -38,4 +38,5 @@ mod told;
 mod transactions;
 mod wait;
 mod withdraw;
+mod worker_hooks;
 mod working;

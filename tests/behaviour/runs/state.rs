@@ -353,7 +353,7 @@ fn a_text_that_is_no_status_is_told_which_there_are() {
     let error = "done".parse::<RunStatus>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`done` is no status of a run: use one of pending, running, cancelling, succeeded, failed, \
+        "`done` is not a status of a run: use one of pending, running, cancelling, succeeded, failed, \
          halted, cancelled, skipped"
     );
     let error = "done".parse::<StepStatus>().unwrap_err().to_string();

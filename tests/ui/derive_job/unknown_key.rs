@@ -4,7 +4,7 @@ use jobs::Job;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(queue = "media", atempts = 5)]
+#[job(queue = "media", max_atempts = 5)]
 struct Transcode;
 
 fn main() {}
