@@ -1,7 +1,7 @@
 //! A step chooses an arm of a branch. The arms that were not chosen are skipped.
 
-use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Branch, Invalid, Pipeline, StepStatus};
+use pipeline::Invalid;
+use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 use shop::{Result, Tree};
 

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Pipeline, RunStatus};
+use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 use shop::studio::{Task, work};
 use shop::{Result, Tree};

@@ -1,7 +1,6 @@
 //! The output of a step is the input of the steps after it. The compiler checks that the types fit.
 
-use pipeline::Pipeline;
-use pipeline::jobs::{Context, Job, JobError, Perform};
+use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 use shop::{Result, Tree};
 

@@ -7,8 +7,8 @@
 //! | `Ignore` | run without its output | run | failed |
 //! | `.optional()` | run without its output | run | succeeded |
 
-use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Continue, Halt, Ignore, Invalid, Pipeline, PipelineBuilder, RunStatus, Step};
+use pipeline::Invalid;
+use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 use shop::studio::work;
 use shop::{Result, Tree};

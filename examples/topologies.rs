@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Branch, Failure, Invalid, Pipeline};
+use pipeline::Invalid;
+use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// The result of declaring a pipeline.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pipeline::jobs::{Context, Job, JobError, Perform};
-use pipeline::{Invalid, Pipeline, RunStatus};
+use pipeline::Invalid;
+use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 use shop::studio::{Task, Tell, work};
 

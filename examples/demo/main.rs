@@ -87,7 +87,7 @@ async fn work(scene: &Scene, screen: &mut Screen) -> Result<bool> {
     let played = tokio::select! {
         played = acts(scene, screen) => played.map(|()| true),
         failed = worker.failed() => failed.map(|()| false),
-        () = pipeline::jobs::shutdown_signal() => Ok(false),
+        () = pipeline::shutdown_signal() => Ok(false),
         () = tokio::time::sleep(LIMIT) => Err(format!("the demo did not end within {LIMIT:?}").into()),
     };
     let stopped = worker.stop().await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use pipeline::jobs::{Batch, IntoNewJob, Job, NewJob};
-use pipeline::{Client, Worker};
+use pipeline::IntoNewJob;
+use pipeline::prelude::*;
 use shop::studio::{self, Tell};
 use shop::{
     FlakyWebhook, Mailer, PublishGallery, Reminder, SendInvoice, Thumbnail, Welcome, Working,

@@ -1,7 +1,8 @@
 //! The statuses of all jobs of the demo, read from the database.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use pipeline::jobs::{Batch, BatchState, Job, JobFilter, JobInfo, JobStatus};
+use pipeline::prelude::*;
+use pipeline::{BatchState, JobInfo};
 use shop::{PublishGallery, SendInvoice};
 
 use crate::Result;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use pipeline::jobs::Job as _;
-use pipeline::{Pipeline, Run, RunEnded, RunStatus};
+use pipeline::prelude::*;
 use shop::Tree;
 use shop::studio::Tell;
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use pipeline::RunEnded;
-use pipeline::jobs::{Context, Job, JobError, Perform};
+use pipeline::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// The file of a video, as it was uploaded.

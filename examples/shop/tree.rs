@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use pipeline::jobs::JobStatus;
-use pipeline::{Graph, NodeKind, RunState, StepState, StepStatus};
+use pipeline::prelude::*;
+use pipeline::{Graph, NodeKind, RunState, StepState};
 
 /// The drawing of a graph, without the statuses of a run.
 #[derive(Debug, Clone)]
@@ -160,7 +160,7 @@ fn mark(step: &StepState) -> (&'static str, &'static str) {
 
 impl Row {
     fn words(&self, step: &StepState) -> String {
-        let attempt = match step.attempts {
+        let attempt = match step.max_attempts {
             Some(of) if step.attempt > 1 => format!(", attempt {} of {of}", step.attempt),
             _ => String::new(),
         };

@@ -46,9 +46,9 @@ pub use worker::Worker;
 #[doc(inline)]
 pub use jobs::{
     AttemptInfo, Backoff, BadCursor, Batch, BatchEnded, BatchId, BatchState, Context, Cursor,
-    Enqueue, Enqueued, FailedAttempt, Job, JobError, JobFilter, JobHandle, JobId, JobInfo,
-    JobOptions, JobStatus, JsonProblem, MissingData, NewBatch, NewJob, OnError, Outcome, Page,
-    Perform, UnknownVariant, WorkerInfo, WorkerQueue, shutdown_signal,
+    Enqueue, Enqueued, FailedAttempt, IntoNewJob, Job, JobError, JobFilter, JobHandle, JobId,
+    JobInfo, JobOptions, JobStatus, Jobs, JsonProblem, MissingData, NewBatch, NewJob, OnError,
+    Outcome, Page, Perform, UnknownVariant, WorkerInfo, WorkerQueue, pool_options, shutdown_signal,
 };
 
 // The crates whose types are in public signatures.

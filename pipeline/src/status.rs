@@ -1,58 +1,58 @@
-//! Where runs and steps stand.
+//! The statuses of runs and steps.
 
 jobs::text_enum! {
-    /// Where a run stands.
+    /// The status of a run.
     RunStatus, "status of a run";
-    /// It waits for the runs before it in its chain.
+    /// The run waits for the runs before it in its chain.
     Pending = "pending",
-    /// Its steps run.
+    /// The steps of the run are performed.
     Running = "running",
-    /// It is being cancelled; what runs may still end.
+    /// The run is being cancelled: running steps may still end.
     Cancelling = "cancelling",
-    /// It is done.
+    /// The run succeeded.
     Succeeded = "succeeded",
-    /// A step failed, and the others went on as far as they could.
+    /// A step failed, and the other steps continued as far as they could.
     Failed = "failed",
-    /// A step failed, and what had not started was skipped.
+    /// A step failed, and the steps that had not started were skipped.
     Halted = "halted",
-    /// Someone cancelled it.
+    /// The run was cancelled.
     Cancelled = "cancelled",
     /// A run before it in its chain did not succeed.
     Skipped = "skipped",
 }
 
 impl RunStatus {
-    /// Whether it is over; only a reopening changes it then.
+    /// Returns whether this is a final status, which only a reopening changes.
     pub fn is_ended(self) -> bool {
         !matches!(self, Self::Pending | Self::Running | Self::Cancelling)
     }
 }
 
 jobs::text_enum! {
-    /// Where a step stands.
+    /// The status of a step.
     StepStatus, "status of a step";
-    /// It waits for what comes before it.
+    /// The step waits for the steps before it.
     Pending = "pending",
-    /// Its job is in the queue, or runs.
+    /// The job of the step is in the queue, or runs.
     Enqueued = "enqueued",
-    /// It waits for a time, a signal or a child.
+    /// The step waits for a time, a signal or a child run.
     Waiting = "waiting",
-    /// It is done.
+    /// The step succeeded.
     Succeeded = "succeeded",
-    /// It failed for good.
+    /// The step failed, and has no attempt left.
     Failed = "failed",
-    /// It is done, and has ended its run early.
+    /// The step succeeded, and ended its run early.
     EndedRun = "ended_run",
-    /// Its run was cancelled.
+    /// The step was cancelled with its run.
     Cancelled = "cancelled",
-    /// It could not run, or was not to any more.
+    /// The step was skipped, because of a failure or of the end of its run.
     Skipped = "skipped",
-    /// A branch chose otherwise, or the failure it comes after did not happen.
+    /// The step was skipped because a branch chose another arm, or because the failure it comes after did not happen.
     SkippedByBranch = "skipped_by_branch",
 }
 
 impl StepStatus {
-    /// Whether it is over; only a reopening changes it then.
+    /// Returns whether this is a final status, which only a reopening changes.
     pub fn is_ended(self) -> bool {
         !matches!(self, Self::Pending | Self::Enqueued | Self::Waiting)
     }

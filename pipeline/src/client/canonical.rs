@@ -1,11 +1,11 @@
-//! JSON in one form, so that texts of the same value can be compared.
+//! Canonical JSON: equal values have equal texts.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-/// Writes a JSON text in its one form: keys in order, no blanks, strings escaped in one way. Numbers stay as
-/// they are written: any other form of them would lose digits. The nesting of the text must be bounded.
+/// Writes a JSON text in canonical form: sorted keys, no blanks, one escape for each character. Numbers stay as they
+/// are written, because any other form could lose digits. The nesting of the text must be bounded.
 pub(super) fn write(json: &str, into: &mut String) {
     let json = json.trim();
     match json.as_bytes().first() {
@@ -45,7 +45,7 @@ pub(super) fn write(json: &str, into: &mut String) {
         }
         _ => {}
     }
-    // A number, a word; or what is no JSON, which differs from all else.
+    // A number or a literal. Text that is not JSON stays as it is, and differs from every JSON text.
     into.push_str(json);
 }
 

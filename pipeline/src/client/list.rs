@@ -1,4 +1,4 @@
-//! Runs, found by what is known of them, a page at a time.
+//! Lists of runs, a page at a time.
 
 use chrono::{DateTime, Utc};
 use jobs::{Cursor, Page};
@@ -7,7 +7,7 @@ use super::state::run_info;
 use super::{Client, RunInfo};
 use crate::{Result, RunStatus};
 
-/// Which runs to list.
+/// Selects the runs of a list.
 ///
 /// ```no_run
 /// # use pipeline::{Client, RunFilter, RunStatus};
@@ -37,54 +37,54 @@ pub struct RunFilter {
 }
 
 impl RunFilter {
-    /// All runs.
+    /// Selects all runs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Those of a pipeline.
+    /// Selects the runs of a pipeline.
     pub fn pipeline(mut self, name: impl Into<String>) -> Self {
         self.pipeline = Some(name.into());
         self
     }
 
-    /// Those that stand there. Said several times: that stand in any of these.
+    /// Selects the runs with this status; several calls select the runs with any of these statuses.
     pub fn status(mut self, status: RunStatus) -> Self {
         self.statuses.push(status);
         self
     }
 
-    /// Those that have this tag. Said several times: that have all of them.
+    /// Selects the runs with this tag; several calls select the runs with all of these tags.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         self
     }
 
-    /// Those created at this time or later.
+    /// Selects the runs that were created at this time or later.
     pub fn created_from(mut self, time: DateTime<Utc>) -> Self {
         self.from = Some(time);
         self
     }
 
-    /// Those created before this time.
+    /// Selects the runs that were created before this time.
     pub fn created_before(mut self, time: DateTime<Utc>) -> Self {
         self.before = Some(time);
         self
     }
 
-    /// Those after a page that was listed.
+    /// Selects the runs after a page: the cursor is [`Page::next`] of that page.
     pub fn after(mut self, cursor: Cursor) -> Self {
         self.after = Some(cursor);
         self
     }
 
-    /// At most so many to a page (100 by default; from 1 to 1,000).
+    /// Sets the maximum number of runs of a page (100 by default; from 1 to 1,000).
     pub fn limit(mut self, limit: u16) -> Self {
         self.limit = Some(limit.clamp(1, 1_000));
         self
     }
 
-    /// What runs have to come before in (`created_at`, id).
+    /// Returns the `created_at` and the id before which the listed runs lie in the order of both.
     fn end(&self) -> (Option<DateTime<Utc>>, i64) {
         let before = self.before.map(|time| Cursor::new(time, i64::MIN));
         match before.into_iter().chain(self.after).min() {
@@ -95,13 +95,14 @@ impl RunFilter {
 }
 
 impl Client {
-    /// Runs, the newest first: by when they were made, and those of one moment by their ids. A run
-    /// that is made while you turn the pages moves none of the others; one whose transaction is
-    /// committed late may appear on a page that you have passed.
+    /// Lists runs, a page at a time, the newest first; runs that were created at the same time are ordered by their ids.
+    ///
+    /// A run that is created between two pages does not move the others. A run whose transaction commits late may
+    /// appear on a page that was already read.
     ///
     /// # Errors
     ///
-    /// When the database cannot be asked.
+    /// [`Error::Database`](crate::Error::Database) if the query fails.
     pub async fn runs(&self, filter: &RunFilter) -> Result<Page<RunInfo>> {
         let statuses = match &filter.statuses[..] {
             [] => RunStatus::ALL,
@@ -112,7 +113,7 @@ impl Client {
         statuses.dedup();
         let limit = filter.limit.unwrap_or(100);
         let (before, id) = filter.end();
-        // One more than asked for says whether there is a next page.
+        // One row more than the limit: it shows whether there is a next page.
         let rows = sqlx::query_file!(
             "src/sql/runs_list.sql",
             &statuses as &[&str],

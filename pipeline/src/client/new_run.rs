@@ -1,4 +1,4 @@
-//! A run to be: what is started, and what is different about it.
+//! A run that is to be started, with its options.
 
 use jobs::extension::limits;
 use sha2::{Digest as _, Sha256};
@@ -10,8 +10,8 @@ use crate::graph::spec::StepKind;
 use crate::graph::{MAX_TAG_CHARS, MAX_TAGS};
 use crate::{Error, Invalid, Result};
 
-/// The longest actor, in bytes.
-const ACTOR: usize = 256;
+/// The maximum length of an actor, in bytes.
+const MAX_ACTOR_BYTES: usize = 256;
 
 /// Which [events](crate::Run::events) of a run are stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, sqlx::Type)]
@@ -33,7 +33,8 @@ pub enum EventLevel {
     All,
 }
 
-/// A run to be, and what is different about it.
+/// A run that is to be started, with options of its own: [`Client::start`](crate::Client::start) takes it in place of a
+/// pipeline.
 #[derive(Debug)]
 pub struct NewRun<O = ()> {
     pub(super) pipeline: Pipeline<O>,
@@ -44,7 +45,7 @@ pub struct NewRun<O = ()> {
 }
 
 impl<O> NewRun<O> {
-    /// A run of this pipeline.
+    /// Creates a run of this pipeline with the default options.
     pub fn new(pipeline: Pipeline<O>) -> Self {
         Self {
             tags: pipeline.graph().spec().tags.clone(),
@@ -55,23 +56,23 @@ impl<O> NewRun<O> {
         }
     }
 
-    /// At most one run of this pipeline with this key, as long as it is kept: starting it again with the
-    /// same params returns the run that is there, and with other params is [`Error::KeyConflict`]. The key
-    /// stands for what is chained to the run in the same start too.
+    /// Sets the key of the run. As long as the run is kept, its pipeline has no other run with this key: starting the
+    /// pipeline again with the same key and params returns the existing run, and with other params returns
+    /// [`Error::KeyConflict`]. The key stands for the runs that are chained in the same start, too.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// On whose behalf it runs.
+    /// Sets the actor on whose behalf the run runs.
     #[must_use]
     pub fn actor(mut self, actor: impl Into<String>) -> Self {
         self.actor = Some(actor.into());
         self
     }
 
-    /// A word to find it by, besides those of its pipeline.
+    /// Adds a tag to the run, besides the tags of its pipeline.
     #[must_use]
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
@@ -85,7 +86,7 @@ impl<O> NewRun<O> {
         self
     }
 
-    /// The same run, whatever it returns.
+    /// Returns this run without the type of its output.
     pub(crate) fn erased(self) -> NewRun {
         NewRun {
             pipeline: self.pipeline.erased(),
@@ -96,7 +97,7 @@ impl<O> NewRun<O> {
         }
     }
 
-    /// Everything that can be wrong with it, before anything is written.
+    /// Checks everything that can be checked before anything is written.
     pub(super) fn check(&self) -> Result<()> {
         let name = || self.pipeline.name().to_owned();
         for node in self.pipeline.graph().nodes() {
@@ -125,7 +126,7 @@ impl<O> NewRun<O> {
             data(self.pipeline.name(), "callback's params", params)?;
             together += params.len();
         }
-        // They lie in one row until the run ends.
+        // One row holds the params of all callbacks until the run ends.
         if together > limits::DATA {
             return Err(Error::TooLarge {
                 of: name(),
@@ -163,7 +164,7 @@ impl<O> NewRun<O> {
             word("key", key, key.len(), limits::KEY, "bytes")?;
         }
         if let Some(actor) = &self.actor {
-            word("actor", actor, actor.len(), ACTOR, "bytes")?;
+            word("actor", actor, actor.len(), MAX_ACTOR_BYTES, "bytes")?;
         }
         if self.tags.len() > MAX_TAGS {
             return Err(Error::TooManyTags {
@@ -178,7 +179,7 @@ impl<O> NewRun<O> {
             .try_for_each(|tag| word("tag", tag, tag.chars().count(), MAX_TAG_CHARS, "characters"))
     }
 
-    /// How many bytes of a statement it takes, about.
+    /// Returns the approximate size of the run in a statement, in bytes.
     pub(super) fn size(&self) -> usize {
         let pipeline = &self.pipeline;
         let callbacks: usize = pipeline.callback_params().iter().map(String::len).sum();
@@ -206,8 +207,9 @@ impl<O> NewRun<O> {
             + undeclared * step_size(&None)
     }
 
-    /// What "the same params" means: those of the pipeline where it has its own, else those of its
-    /// steps and callbacks; the order of keys in an object does not matter. They have been checked.
+    /// Returns a hash of the params, by which runs with the same key are compared: of the pipeline's own params if it
+    /// has some, else of the params of its steps and callbacks. The order of the keys of an object does not matter. The
+    /// params have been checked.
     pub(super) fn params_hash(&self) -> Vec<u8> {
         let mut hash = Sha256::new();
         let mut add = |json: Option<&str>| {
@@ -247,12 +249,12 @@ impl<O> Clone for NewRun<O> {
     }
 }
 
-/// How many bytes of a statement a step takes, about.
+/// Returns the approximate size of a step in a statement, in bytes.
 pub(super) fn step_size(params: &Option<&str>) -> usize {
     8 + params.map_or(0, str::len)
 }
 
-/// JSON of a bearable size that keeps the rule for what is stored.
+/// Checks the size of a JSON text, and that Postgres can store it.
 fn data(of: &str, what: &'static str, json: &str) -> Result<()> {
     if json.len() > limits::DATA {
         return Err(Error::TooLarge {
@@ -270,22 +272,21 @@ fn data(of: &str, what: &'static str, json: &str) -> Result<()> {
     })
 }
 
-/// What can be started: a pipeline, the params of a named one, or a [`NewRun`] that says more about
-/// it.
+/// A single run that can be started: a pipeline, the params of a named pipeline, or a [`NewRun`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a pipeline that can be started",
     label = "neither a `Pipeline` nor the params of a named one",
     note = "declare one with `Pipeline::configure(..)?`, or derive `Pipeline` for its params"
 )]
 pub trait IntoRun {
-    /// What a run of it returns.
+    /// The output of the run.
     type Output;
 
-    /// The run with its options.
+    /// Returns the run with its options.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with the graph, at once.
+    /// All problems of the pipeline's graph.
     fn into_run(self) -> Result<NewRun<Self::Output>, Invalid>;
 }
 

@@ -1,4 +1,4 @@
-//! What a run returned, and what its steps did.
+//! The outputs of a run and of its steps.
 
 use jobs::extension::{InputValue, redact};
 use serde::de::DeserializeOwned;
@@ -11,7 +11,7 @@ use crate::graph::spec::Shape;
 use crate::{Error, Result, RunId, RunStatus, StepStatus};
 
 impl<O: DeserializeOwned> Run<O> {
-    /// What the run returned: the outputs of the handles that its pipeline returned.
+    /// Returns the output of the run: the outputs of the steps whose handles its pipeline returned.
     ///
     /// ```no_run
     /// # async fn example(run: pipeline::Run<(u64, Option<String>)>) -> pipeline::Result<()> {
@@ -23,9 +23,9 @@ impl<O: DeserializeOwned> Run<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotEnded`]; [`Error::NoOutput`] where a step that gives part of it failed or did not
-    /// run; [`Error::Undecodable`] where what is stored is no `O`; [`Error::NoRun`]; when the database
-    /// cannot be asked.
+    /// [`Error::NotEnded`] if the run has not ended; [`Error::NoOutput`] if a step whose output is part of it failed or
+    /// did not run; [`Error::Undecodable`] if the stored output is not an `O`; [`Error::NoRun`] if the run does not
+    /// exist.
     pub async fn output(&self) -> Result<O> {
         let rows = read(self.client().pool(), &[self.id().get()], true).await?;
         let first = rows.first().ok_or(Error::NoRun(self.id()))?;
@@ -39,9 +39,9 @@ impl<O: DeserializeOwned> Run<O> {
         Returned(rows).decode(self.id())
     }
 
-    /// Waits until the run has ended, and returns what it returned.
+    /// Waits until the run has ended, and returns its output.
     ///
-    /// Where a worker of this process ends the run, the result needs no further look at the database.
+    /// If a worker of this process ends the run, the output is passed on in memory, without a query.
     ///
     /// ```no_run
     /// # async fn example(client: pipeline::Client, video: pipeline::Pipeline<u64>) -> pipeline::Result<()> {
@@ -119,7 +119,7 @@ impl Returned {
                 continue;
             };
             let status = status.parse().map_err(sqlx::Error::from)?;
-            // Where a step after it would have gone on without its value, so does the reader.
+            // An output may be absent if a step after it could run without it.
             if row.output.is_none() && (sure || row.may_lack != Some(true)) {
                 return Err(no_output(run, step, status));
             }
@@ -130,7 +130,7 @@ impl Returned {
 }
 
 impl<O> Run<O> {
-    /// What a step of the run returned; there from the step's end on.
+    /// Returns the output of a step, which exists when the step has succeeded.
     ///
     /// ```no_run
     /// # async fn example(run: pipeline::Run) -> pipeline::Result<()> {
@@ -141,8 +141,8 @@ impl<O> Run<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoOutput`] where the step has not succeeded; [`Error::Undecodable`] where what is
-    /// stored is no `T`; [`Error::NoStep`], [`Error::NoRun`]; when the database cannot be asked.
+    /// [`Error::NoOutput`] if the step has not succeeded; [`Error::Undecodable`] if the stored output is not a `T`;
+    /// [`Error::NoStep`] if the run has no such step; [`Error::NoRun`] if the run does not exist.
     pub async fn output_of<T: DeserializeOwned>(&self, step: &str) -> Result<T> {
         let row = sqlx::query_file!("src/sql/step_output.sql", self.id().get(), step)
             .fetch_optional(self.client().pool())
@@ -165,7 +165,7 @@ fn no_output(run: RunId, step: String, status: StepStatus) -> Error {
     Error::NoOutput { run, step, status }
 }
 
-/// Outputs of steps, each by itself.
+/// The outputs of steps, before they are decoded together.
 struct Outputs {
     run: RunId,
     steps: Vec<String>,
@@ -187,7 +187,7 @@ impl Outputs {
             .push(output.map_or(InputValue::Absent, InputValue::Value));
     }
 
-    /// Decodes them, as they lie in this shape.
+    /// Decodes the outputs, arranged in this shape.
     fn decode<T: DeserializeOwned>(mut self, shape: Option<&Shape>) -> Result<T> {
         let mut values = std::mem::take(&mut self.values).into_iter();
         let given = match shape {
@@ -197,7 +197,7 @@ impl Outputs {
         given.decode().map_err(|error| self.blame(shape, &error))
     }
 
-    /// Which step's output does not decode, and where in it.
+    /// Returns the error that names the step whose output does not decode, and the path in it.
     fn blame(
         self,
         shape: Option<&Shape>,
@@ -223,7 +223,7 @@ impl Outputs {
     }
 }
 
-/// The element that a path leads into, and how much of the path leads to it.
+/// Returns the position of the element that a path leads into, and the part of the path that leads to the element.
 fn find<'a>(
     mut shape: &Shape,
     mut path: impl Iterator<Item = &'a Segment>,

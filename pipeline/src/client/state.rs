@@ -1,4 +1,4 @@
-//! Where a run and its steps stand.
+//! The state of a run and of its steps.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,44 +11,45 @@ use serde::{Serialize, Serializer};
 use super::{Client, Run};
 use crate::{Error, Failure, Result, RunId, RunStatus, StepStatus};
 
-/// A run, without its steps.
+/// Information about a run, without its steps.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct RunInfo {
-    /// Its id.
+    /// The id of the run.
     pub id: RunId,
-    /// The name of its pipeline.
+    /// The name of the run's pipeline.
     pub pipeline: String,
-    /// Where it stands.
+    /// The status of the run.
     pub status: RunStatus,
-    /// Which opening of the run this is; the first is 1.
+    /// The round of the run: 1, and one more for each time that the run was reopened.
     pub round: u32,
-    /// On whose behalf it runs.
+    /// The actor on whose behalf the run runs.
     pub actor: Option<String>,
-    /// Words to find it by.
+    /// The tags of the run.
     pub tags: Vec<String>,
-    /// The key it was started with.
+    /// The key that the run was started with.
     pub key: Option<String>,
-    /// The run of which it is a re-run.
+    /// The run that this run was [started again](Run::rerun) from.
     pub rerun_of: Option<RunId>,
-    /// When it was made.
+    /// When the run was created.
     pub created_at: DateTime<Utc>,
-    /// When this round started.
+    /// When the current round started.
     pub started_at: Option<DateTime<Utc>>,
-    /// When it ended.
+    /// When the run ended.
     pub ended_at: Option<DateTime<Utc>>,
-    /// When it has to be over.
+    /// The deadline of the run.
     pub deadline_at: Option<DateTime<Utc>>,
-    /// Whether it was not: its deadline is why it ends, or has ended.
+    /// Whether the run fails, or has failed, because its deadline has passed.
     pub deadline_exceeded: bool,
 }
 
-/// A run with its steps, as they stood at one moment. It has the fields of [`RunInfo`], too,
-/// also in JSON.
+/// A run with its steps and the runs before and after it, all from one snapshot of the database.
+///
+/// The state dereferences to [`RunInfo`], whose fields are also part of its JSON.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct RunState {
-    /// The run.
+    /// Information about the run.
     #[serde(flatten)]
     pub run: RunInfo,
     /// The steps of the run, each after the steps that it depends on.
@@ -60,7 +61,7 @@ pub struct RunState {
 }
 
 impl RunState {
-    /// The step of this key.
+    /// Returns the step with this key.
     pub fn step(&self, key: &str) -> Option<&StepState> {
         self.steps.iter().find(|step| step.key == key)
     }
@@ -74,40 +75,39 @@ impl Deref for RunState {
     }
 }
 
-/// Where a step stands.
+/// The state of a step.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct StepState {
-    /// Its key.
+    /// The key of the step.
     pub key: String,
-    /// What it is.
+    /// The kind of the step.
     pub kind: NodeKind,
-    /// The name of its job's type, where it has a job.
+    /// The name of the job's type, if the step has a job.
     pub job: Option<String>,
-    /// The queue of its job.
+    /// The queue of the step's job.
     pub queue: Option<String>,
-    /// Where it stands.
+    /// The status of the step.
     pub status: StepStatus,
-    /// Where its job stands while it is in the queue: it waits for its time, or for a worker, or
-    /// runs.
+    /// The status of the step's job while it is in the queue: `scheduled`, `ready` or `running`.
     pub in_queue: Option<JobStatus>,
-    /// How many attempts have begun.
+    /// The number of attempts that have begun.
     pub attempt: u16,
-    /// How many may.
-    pub attempts: Option<u16>,
-    /// StepReason it is as it is, where that is not its own doing.
+    /// The maximum number of attempts.
+    pub max_attempts: Option<u16>,
+    /// The reason for the status of the step, if another step or the run is the cause.
     pub reason: Option<StepReason>,
-    /// StepReason it failed; while it may still be tried again, why its last attempt did.
+    /// The error of the step, or of its last attempt while it may be retried.
     pub error: Option<Failure>,
-    /// The arm it chose, where it is a branch.
+    /// The arm that a branch has chosen.
     pub arm: Option<String>,
-    /// When its job was enqueued.
+    /// When the step's job was enqueued.
     pub enqueued_at: Option<DateTime<Utc>>,
-    /// When its last attempt began; known once that has ended.
+    /// When the last attempt began, known after its end.
     pub started_at: Option<DateTime<Utc>>,
-    /// When it ended.
+    /// When the step ended.
     pub ended_at: Option<DateTime<Utc>>,
-    /// How long its last attempt took. In JSON, `ran_ms`.
+    /// How long the last attempt took. In JSON, `ran_ms`.
     #[serde(rename = "ran_ms", serialize_with = "as_millis")]
     pub ran: Option<Duration>,
     /// The id of its job, where it has one.
@@ -115,41 +115,41 @@ pub struct StepState {
 }
 
 jobs::text_enum! {
-    /// What a step is.
+    /// The kind of a step.
     NodeKind, "kind of a step";
-    /// A job.
+    /// The step is a job.
     Job = "job",
-    /// A job whose output says which arm runs.
+    /// The step is a job whose output chooses the arm that runs.
     Branch = "branch",
-    /// Where the arms of a branch meet.
+    /// The step joins the arms of a branch.
     Merge = "merge",
-    /// The end of a phase.
+    /// The step ends a phase.
     Barrier = "barrier",
-    /// A job for each element of a list.
+    /// The step is a job for each element of a list.
     Each = "each",
-    /// A pipeline of its own.
+    /// The step is a run of another pipeline.
     Child = "child",
-    /// A wait for a time.
+    /// The step waits for a time.
     Timer = "timer",
-    /// A wait for a signal.
+    /// The step waits for a signal.
     Signal = "signal",
 }
 
-/// StepReason a step is as it is, where that is not its own doing. The names are keys of steps.
+/// The reason for the status of a step, if another step or the run is the cause. The names are keys of steps.
 ///
 /// In JSON, an object whose `kind` is the `reason` of the view `pipeline.run_steps`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StepReason {
-    /// It came after any of several, and this one succeeded first.
+    /// The step comes after any of several steps, and this one succeeded first.
     First {
-        /// The step before it.
+        /// The step that succeeded.
         upstream: String,
     },
-    /// A step before it failed, or did not run itself.
+    /// A step before it failed, or did not run.
     Broken {
-        /// The step before it.
+        /// The step that failed or did not run.
         by: String,
     },
     /// A branch chose another arm.
@@ -157,14 +157,14 @@ pub enum StepReason {
         /// The branch.
         branch: String,
     },
-    /// It comes after a failure that did not happen.
+    /// The step comes after a failure that did not happen.
     NoFailure {
         /// The step that did not fail.
         of: String,
     },
-    /// It came after any of several, and none of them succeeded.
+    /// The step comes after any of several steps, and none of them succeeded.
     NoneSucceeded,
-    /// It came after any of several, and all of them were left out.
+    /// The step comes after any of several steps, and all of them were skipped by branches.
     NoneTaken,
     /// A step failed, and halted the run.
     HaltedBy {
@@ -173,7 +173,7 @@ pub enum StepReason {
     },
     /// A step ended the run early.
     EndedBy {
-        /// The step that did.
+        /// The step that ended the run.
         step: String,
     },
     /// The run was cancelled.
@@ -222,7 +222,7 @@ impl fmt::Display for StepReason {
     }
 }
 
-/// The columns of a run in a row of any query that has them.
+/// Builds a [`RunInfo`] from a row of any query with the columns of a run.
 macro_rules! run_info {
     ($row:ident) => {
         $crate::client::state::RunInfo {
@@ -245,16 +245,16 @@ macro_rules! run_info {
 pub(super) use run_info;
 
 impl<O> Run<O> {
-    /// Where the run stands.
+    /// Returns the status of the run.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`]; when the database cannot be asked.
+    /// [`Error::NoRun`] if the run does not exist.
     pub async fn status(&self) -> Result<RunStatus> {
         self.client().status(self.id()).await
     }
 
-    /// Where the run and each of its steps stand, and why.
+    /// Returns the state of the run and of each of its steps.
     ///
     /// ```no_run
     /// # async fn example(run: pipeline::Run) -> pipeline::Result<()> {
@@ -272,7 +272,7 @@ impl<O> Run<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoRun`]; when the database cannot be asked.
+    /// [`Error::NoRun`] if the run does not exist.
     pub async fn state(&self) -> Result<RunState> {
         let rows = sqlx::query_file!("src/sql/run_state.sql", self.id().get())
             .fetch_all(self.client().pool())
@@ -296,7 +296,7 @@ impl<O> Run<O> {
                     .transpose()
                     .map_err(sqlx::Error::from)?,
                 attempt: count(row.attempt),
-                attempts: row.max_attempts.map(count),
+                max_attempts: row.max_attempts.map(count),
                 reason: row
                     .reason
                     .and_then(|reason| StepReason::of(&reason, row.cause)),

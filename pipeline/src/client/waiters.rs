@@ -1,7 +1,7 @@
-//! Who waits for runs to end: one listener for all of them, whatever their number.
+//! Waiting for the ends of runs: one listener for all waiters of a client and its clones.
 //!
-//! A waiter leaves word of its run first, and then the run is looked at: so no end falls between the
-//! two. Notifications make it quick; a look at all runs that are waited for, each second, makes it sure.
+//! A waiter is registered first, and then its run is queried, so that no end is missed in between. Notifications make
+//! waiting fast. Once a second, all runs with waiters are queried, so that a lost notification does no harm.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,25 +18,26 @@ use crate::RunStatus;
 use crate::db::is_transient;
 use crate::db::notifications::ENDED_RUNS_CHANNEL;
 
-/// How often all are looked at.
-const POLL: Duration = Duration::from_secs(1);
-/// So many looks after the last waiter has gone, the listener goes too.
-const LINGER: u32 = 5;
-/// A look takes no longer unless the connection is lost.
-const LOOK: Duration = Duration::from_secs(10);
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// To plan a look costs more than to look.
-const PLANS: &str = "set plan_cache_mode to force_generic_plan; set jit to off";
+/// The interval at which all runs with waiters are queried.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The number of polls without waiters after which the listener ends.
+const MAX_IDLE_POLLS: u32 = 5;
+/// The time limit of a query for ended runs. After it the connection is considered lost.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause before the first reconnection.
+const FIRST_RECONNECT_DELAY: Duration = Duration::from_millis(50);
+/// Settings of the listener's connection: to plan its query costs more than to execute it.
+const PLANNER_SETTINGS: &str = "set plan_cache_mode to force_generic_plan; set jit to off";
 
-/// The waiters of all clients of this process, which workers of this process tell directly.
-static OF_PROCESS: Mutex<Vec<Weak<Waiters>>> = Mutex::new(Vec::new());
+/// The waiters of all clients of this process, which workers of this process notify directly.
+static PROCESS_WAITERS: Mutex<Vec<Weak<Waiters>>> = Mutex::new(Vec::new());
 
 /// The end of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Told {
-    /// How the run ended; `None` if the run does not exist.
+    /// The status with which the run ended; `None` if the run does not exist.
     pub(crate) status: Option<RunStatus>,
-    /// What the run returned, if a worker of this process said so.
+    /// The output of the run, if a worker of this process has passed it on.
     pub(crate) returned: Option<Returned>,
 }
 
@@ -62,27 +63,31 @@ pub(crate) fn tell(database: &str, ended: Vec<(i64, Told)>) {
 }
 
 fn of_process() -> Vec<Arc<Waiters>> {
-    OF_PROCESS.lock().iter().filter_map(Weak::upgrade).collect()
+    PROCESS_WAITERS
+        .lock()
+        .iter()
+        .filter_map(Weak::upgrade)
+        .collect()
 }
 
-/// Those of one client and its clones.
+/// The waiters of one client and its clones.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     state: Mutex<State>,
-    /// Somebody has come to wait.
-    came: Notify,
+    /// Wakes the listener when a waiter was added.
+    added: Notify,
     /// The identity of the database, once it is known: `pipeline.database_id_v1`.
     database: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By run, and a number of their own.
+    /// The waiters by run, and by a number of their own.
     waiting: BTreeMap<(i64, u64), oneshot::Sender<Told>>,
-    /// Runs that have not been looked at since somebody came to wait for them.
+    /// Runs that have not been queried since a waiter was added for them.
     fresh: Vec<i64>,
     count: u64,
-    /// Whether somebody listens.
+    /// Whether the listener runs.
     served: bool,
 }
 
@@ -98,14 +103,14 @@ impl State {
         while let Some((key, _)) = self.waiting.range((run, 0)..=(run, u64::MAX)).next() {
             let key = *key;
             if let Some(waiter) = self.waiting.remove(&key) {
-                // One that has gone meanwhile need not know.
+                // The caller may have stopped waiting.
                 let _ = waiter.send(told.clone());
             }
         }
     }
 }
 
-/// A place among the waiters, given back when it is dropped.
+/// A registered waiter, which is removed when this is dropped.
 pub(crate) struct Place {
     waiters: Arc<Waiters>,
     key: (i64, u64),
@@ -113,7 +118,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Waits until the run has ended. An error: nobody listens any more.
+    /// Waits until the run has ended. Returns an error if the listener has ended.
     pub(crate) async fn told(&mut self) -> Result<Told, oneshot::error::RecvError> {
         (&mut self.told).await
     }
@@ -126,7 +131,7 @@ impl Drop for Place {
 }
 
 impl Waiters {
-    /// Waits for a run from here on.
+    /// Registers a waiter for a run, and starts the listener if it does not run.
     pub(crate) fn join(
         self: &Arc<Self>,
         pool: &PgPool,
@@ -150,10 +155,10 @@ impl Waiters {
                 waiters: self.clone(),
                 ended: false,
             };
-            // Not under the lock: a runtime that is ending drops it at once.
+            // Spawned without the lock: a runtime that shuts down drops the task at once, and the drop takes the lock.
             tokio::spawn(service.run(pool.clone()));
         }
-        self.came.notify_one();
+        self.added.notify_one();
         Place {
             waiters: self.clone(),
             key,
@@ -161,16 +166,16 @@ impl Waiters {
         }
     }
 
-    /// Lets the workers of this process find these waiters.
+    /// Registers these waiters for the workers of this process.
     fn join_process(self: &Arc<Self>) {
-        let mut all = OF_PROCESS.lock();
+        let mut all = PROCESS_WAITERS.lock();
         all.retain(|other| other.strong_count() > 0);
         if !all.iter().any(|other| other.as_ptr() == Arc::as_ptr(self)) {
             all.push(Arc::downgrade(self));
         }
     }
 
-    /// Every run that is waited for.
+    /// Returns every run with a waiter.
     fn all(&self) -> Vec<i64> {
         let mut state = self.state.lock();
         state.fresh.clear();
@@ -183,20 +188,20 @@ impl Waiters {
         std::mem::take(&mut self.state.lock().fresh)
     }
 
-    /// Those of a notification that are waited for.
+    /// Returns the runs of a notification that have waiters.
     fn named_in(&self, text: &str) -> Vec<i64> {
         let state = self.state.lock();
         let runs = text.split(',').filter_map(|run| run.parse().ok());
         runs.filter(|run| state.is_waited_for(*run)).collect()
     }
 
-    /// Looks at these runs, and tells those who wait for one that is over or not there.
-    async fn look(&self, executor: impl PgExecutor<'_>, runs: &[i64]) -> Result<(), sqlx::Error> {
+    /// Queries these runs, and notifies the waiters of those that have ended or do not exist.
+    async fn query(&self, executor: impl PgExecutor<'_>, runs: &[i64]) -> Result<(), sqlx::Error> {
         if runs.is_empty() {
             return Ok(());
         }
         let rows = sqlx::query_file!("src/sql/runs_over.sql", runs).fetch_all(executor);
-        let rows = tokio::time::timeout(LOOK, rows)
+        let rows = tokio::time::timeout(QUERY_TIMEOUT, rows)
             .await
             .map_err(|elapsed| std::io::Error::new(std::io::ErrorKind::TimedOut, elapsed))??;
         for row in rows {
@@ -208,8 +213,8 @@ impl Waiters {
     }
 }
 
-/// The one that listens. Where it ends before its time, because its runtime does, those who wait see
-/// that their word is gone, and another takes its place.
+/// The listener task. If its runtime shuts down, its waiters see that their channels are closed, and the first of them
+/// starts another listener.
 struct Service {
     waiters: Arc<Waiters>,
     ended: bool,
@@ -228,13 +233,13 @@ impl Drop for Service {
 
 impl Service {
     async fn run(mut self, pool: PgPool) {
-        // Not one of the application's: those may all be busy, perhaps with waiting for us.
+        // A connection of its own: all connections of the application's pool may be busy, also by tasks that wait here.
         let own = PgPoolOptions::new()
             .max_connections(1)
             .acquire_timeout(Duration::from_secs(5))
             .after_connect(|connection, _| {
                 Box::pin(async move {
-                    sqlx::raw_sql(PLANS).execute(connection).await?;
+                    sqlx::raw_sql(PLANNER_SETTINGS).execute(connection).await?;
                     Ok(())
                 })
             })
@@ -252,23 +257,23 @@ impl Service {
     }
 
     async fn serve(&mut self, own: &PgPool, pool: &PgPool) {
-        let mut wait = FIRST_WAIT;
+        let mut wait = FIRST_RECONNECT_DELAY;
         loop {
             let Err(error) = self.listen(own, &mut wait).await else {
                 return;
             };
-            tracing::warn!(%error, "not listening for the ends of runs; the poll goes on");
-            // The server may have no room for one more connection: then one of the application's.
-            match self.waiters.look(pool, &self.waiters.all()).await {
+            tracing::warn!(%error, "listener for ended runs lost its connection; polling until it has reconnected");
+            // The server may accept no further connection: poll on a connection of the application's pool.
+            match self.waiters.query(pool, &self.waiters.all()).await {
                 Err(error @ sqlx::Error::Database(_)) if !is_transient(&error) => return,
                 _ if self.has_ended() => return,
                 _ => tokio::time::sleep(wait).await,
             }
-            wait = (wait * 2).min(POLL);
+            wait = (wait * 2).min(POLL_INTERVAL);
         }
     }
 
-    /// Returns when nobody has waited for a while.
+    /// Listens until there has been no waiter for [`MAX_IDLE_POLLS`] polls.
     async fn listen(&mut self, own: &PgPool, wait: &mut Duration) -> Result<(), sqlx::Error> {
         let mut listener = PgListener::connect_with(own).await?;
         listener.eager_reconnect(false);
@@ -277,9 +282,9 @@ impl Service {
             .fetch_one(&mut listener)
             .await?;
         *self.waiters.database.lock() = database;
-        *wait = FIRST_WAIT;
-        // The first look comes at once: runs may have ended before we listened.
-        let mut poll = tokio::time::interval(POLL);
+        *wait = FIRST_RECONNECT_DELAY;
+        // The first tick is due at once: runs may have ended before the listener was connected.
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut idle = 0;
         loop {
@@ -292,21 +297,21 @@ impl Service {
                     }
                     runs
                 }
-                () = self.waiters.came.notified() => self.waiters.fresh(),
+                () = self.waiters.added.notified() => self.waiters.fresh(),
                 _ = poll.tick() => {
                     let runs = self.waiters.all();
                     idle = if runs.is_empty() { idle + 1 } else { 0 };
-                    if idle > LINGER && self.has_ended() {
+                    if idle > MAX_IDLE_POLLS && self.has_ended() {
                         return Ok(());
                     }
                     runs
                 }
             };
-            self.waiters.look(&mut listener, &runs).await?;
+            self.waiters.query(&mut listener, &runs).await?;
         }
     }
 
-    /// Ends if nobody waits.
+    /// Ends the listener if there is no waiter. Returns whether it has ended.
     fn has_ended(&mut self) -> bool {
         let mut state = self.waiters.state.lock();
         self.ended = state.waiting.is_empty();

@@ -168,7 +168,7 @@ fn line(step: &StepState, after: &[String]) -> String {
     if let Some(queued) = step.in_queue {
         add(format!("({queued})"));
     }
-    match (step.attempt, step.attempts) {
+    match (step.attempt, step.max_attempts) {
         (0, _) => {}
         (attempt, Some(attempts)) => add(format!("attempt {attempt} of {attempts}")),
         (attempt, None) => add(format!("attempt {attempt}")),

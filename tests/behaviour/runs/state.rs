@@ -17,7 +17,7 @@ fn numbers(worker: Worker) -> Worker {
     worker.register::<(Make, Add, Break, Decide, Mend, OrElse)>()
 }
 
-/// StepReason each step is as it is, where there is a reason.
+/// The reason for the status of each step that has one.
 async fn whys<O>(run: &Run<O>) -> Vec<(String, StepStatus, String)> {
     let steps = run.state().await.unwrap().steps.into_iter();
     let whys = steps.filter_map(|step| Some((step.key, step.status, step.reason?.to_string())));
@@ -67,7 +67,7 @@ async fn a_run_tells_where_it_and_its_steps_stand() {
             (Some("media"), StepStatus::Enqueued)
         );
         assert_eq!(
-            (a.in_queue, a.attempt, a.attempts),
+            (a.in_queue, a.attempt, a.max_attempts),
             (Some(JobStatus::Running), 1, Some(4))
         );
         assert!(a.enqueued_at.is_some() && a.ended_at.is_none() && a.reason.is_none());
@@ -113,7 +113,7 @@ async fn a_step_that_is_tried_again_says_what_was_tried() {
         })
         .await;
         assert_eq!(
-            (a.status, a.attempt, a.attempts),
+            (a.status, a.attempt, a.max_attempts),
             (StepStatus::Enqueued, 1, Some(3))
         );
         let error = a.error.unwrap();
