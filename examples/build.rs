@@ -69,7 +69,11 @@ fn program(blocks: &[String]) -> Option<String> {
         program.push_str("fn main() {}\n");
     }
     for (number, block) in later.iter().enumerate() {
-        let _ = writeln!(program, "mod block_{} {{\nuse super::*;\n{block}}}", number + 2);
+        let _ = writeln!(
+            program,
+            "mod block_{} {{\nuse super::*;\n{block}}}",
+            number + 2
+        );
     }
     Some(program)
 }

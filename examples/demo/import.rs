@@ -79,7 +79,9 @@ pub(crate) async fn play(scene: &Scene, screen: &mut Screen) -> Result<()> {
     expect("round 1", run.status().await?, RunStatus::Halted)?;
     let fetched = run.state().await?;
 
-    screen.line("\n  The disk has room again: run.reopen(). Steps that have succeeded do not run again.\n")?;
+    screen.line(
+        "\n  The disk has room again: run.reopen(). Steps that have succeeded do not run again.\n",
+    )?;
     scene.disk.has_room.store(true, Ordering::Relaxed);
     run.reopen().await?;
     let told = watch(scene, screen, &runs, 2).await?;

@@ -36,7 +36,9 @@ fn anchors(page: &str) -> BTreeSet<String> {
     let headings = prose(page).filter(|line| line.starts_with('#'));
     let anchor = |line: &str| {
         let text = line.trim_start_matches('#').trim().to_lowercase();
-        let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let kept = text
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
         kept.collect::<String>().replace(' ', "-")
     };
     headings.map(anchor).collect()
@@ -62,18 +64,27 @@ fn every_link_of_the_guides_leads_to_a_page_and_a_heading() {
                 None => folder.join(file).to_string_lossy().into_owned(),
             };
             let found = pages.get(&file);
-            let found = found.unwrap_or_else(|| panic!("{path}: {target} is not a page of rustdoc"));
+            let found =
+                found.unwrap_or_else(|| panic!("{path}: {target} is not a page of rustdoc"));
             assert!(
                 anchor.is_empty() || anchors(found).contains(anchor),
                 "{path}: {target} has no such heading"
             );
-            assert!(page.contains(&format!("][{label}]")), "{path}: {label} is not used");
+            assert!(
+                page.contains(&format!("][{label}]")),
+                "{path}: {label} is not used"
+            );
             count += 1;
         }
         for line in prose(page) {
-            for (_, rest) in line.match_indices("](").map(|(at, _)| line.split_at(at + 2)) {
+            for (_, rest) in line
+                .match_indices("](")
+                .map(|(at, _)| line.split_at(at + 2))
+            {
                 let target = rest.split(')').next().unwrap_or(rest);
-                let is_own = target.strip_prefix('#').is_some_and(|it| anchors(page).contains(it));
+                let is_own = target
+                    .strip_prefix('#')
+                    .is_some_and(|it| anchors(page).contains(it));
                 assert!(
                     is_own || target.starts_with("https://"),
                     "{path}: {target} is an inline link; rustdoc needs a reference link, and a heading of this page \
@@ -94,8 +105,16 @@ fn rustdoc_has_a_target_for_every_link_of_the_guides() {
     for (path, page) in &pages() {
         for (label, target) in definitions(page) {
             let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
-            let name = Path::new(file).file_stem().unwrap().to_string_lossy().replace('-', "_");
-            let anchor = if anchor.is_empty() { String::new() } else { format!("#{anchor}") };
+            let name = Path::new(file)
+                .file_stem()
+                .unwrap()
+                .to_string_lossy()
+                .replace('-', "_");
+            let anchor = if anchor.is_empty() {
+                String::new()
+            } else {
+                format!("#{anchor}")
+            };
             let expected = format!("crate::guides::{name}{anchor}");
             assert_eq!(
                 links.get(label),
@@ -105,6 +124,12 @@ fn rustdoc_has_a_target_for_every_link_of_the_guides() {
             used.insert(label.to_owned());
         }
     }
-    let unused: Vec<_> = links.keys().filter(|label| !used.contains(**label)).collect();
-    assert!(unused.is_empty(), "pipeline/docs/guide-links.md: no guide uses {unused:?}");
+    let unused: Vec<_> = links
+        .keys()
+        .filter(|label| !used.contains(**label))
+        .collect();
+    assert!(
+        unused.is_empty(),
+        "pipeline/docs/guide-links.md: no guide uses {unused:?}"
+    );
 }
