@@ -48,6 +48,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
 fn definitions(text: &str) -> BTreeMap<&str, &str> {
     text.lines()
         .filter_map(|line| line.strip_prefix('[')?.split_once("]: "))
+        .filter(|(label, _)| !label.contains(']'))
         .collect()
 }
 
