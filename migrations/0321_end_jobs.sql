@@ -1,4 +1,4 @@
--- Ends attempts. Returns the places of ends:
+-- Ends attempts. Returns the positions of ends:
 --   stale   the row does not exist or has another token: the end changed no row
 --   held    another transaction has locked the row: the end changed no row, send it again
 --   failed  the jobs that have failed for good

@@ -1,5 +1,5 @@
--- Gives back what was claimed for a worker that never heard of it: the answer was lost on the way. Only
--- claims of the last p_within_ms are looked at. Returns how many, the queues, and their earliest `run_at`.
+-- Releases claims of a worker whose answer was lost. Considers only claims of the last p_within_ms. Returns the number
+-- of claims, the queues, and their earliest `run_at`.
 create function pipeline.release_unknown_claims_v1(
     p_worker bigint, p_known bigint[], p_within_ms bigint,
     out count bigint, out queues text[], out since timestamptz

@@ -88,7 +88,7 @@ begin
             where l.id % 2 = 0 and r.id = pipeline.run_of(l.id) offset 0
         ) as step on true
     )
-    -- A lease that never ends is none that a client can read: the reconciler sees to it.
+    -- A client cannot read a lease that never ends; the reconciler repairs it.
     select array_agg(l.id) filter (where isfinite(l.lease_until)),
            array_agg(l.lease_until) filter (where isfinite(l.lease_until)),
            (select array_agg(lost.id) from lost), (select array_agg(lost.token) from lost),

@@ -5,7 +5,7 @@ language plpgsql as $$
 declare
     v_job pipeline.jobs;
 begin
-    -- Its batch first, as everybody does.
+    -- Locks the batch first, in the lock order of all functions.
     perform from pipeline.batch_sets b
     where b.id = (select batch from pipeline.jobs where id = p_job)
     for no key update;
@@ -21,7 +21,7 @@ begin
         return;
     end if;
     begin
-        -- A batch that is finished stays so, and no longer counts this job.
+        -- A finished batch stays finished, and no longer counts this job.
         update pipeline.batch_sets set ended = ended - 1, failed = failed - 1
         where id = v_job.batch and finished_at is null;
         update pipeline.jobs

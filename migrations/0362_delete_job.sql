@@ -1,4 +1,4 @@
--- Deletes a job that nobody runs. Returns `done`, what it is instead, or null where it is not.
+-- Deletes a job that is not running. Returns `done`, the status that forbids it, or null if the job does not exist.
 create function pipeline.delete_job_v1(p_job bigint) returns text
 language plpgsql as $$
 declare
@@ -16,7 +16,7 @@ begin
     delete from pipeline.jobs where id = p_job;
     delete from pipeline.attempts where job = p_job;
     if v_job.status in ('scheduled', 'ready') and v_job.batch is not null then
-        -- It will not come any more: for its batch it has failed.
+        -- For its batch, a deleted job counts as failed.
         perform pipeline.notify_queues_v1(
             pipeline.settle_batches_v1(array[v_job.batch], array[1], array[1]), pipeline.now()
         );

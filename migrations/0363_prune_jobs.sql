@@ -1,4 +1,5 @@
--- Deletes jobs that ended longer ago than this, with their attempts: at most so many. Returns how many.
+-- Deletes a limited number of jobs that ended longer ago than the given age, with their attempts. Returns the number of
+-- deleted jobs.
 create function pipeline.prune_jobs_v1(p_age_ms bigint, p_limit integer) returns bigint
 language plpgsql as $$
 declare

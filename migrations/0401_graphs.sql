@@ -1,5 +1,4 @@
--- Graphs: the shapes of pipelines, each stored once, whatever the number of runs. Rows here never
--- change.
+-- Graphs: the shapes of pipelines. A graph is stored once for all of its runs, and its rows never change.
 
 create type pipeline.node_kind as enum
     ('job', 'branch', 'merge', 'barrier', 'each', 'child', 'timer', 'signal');
@@ -10,7 +9,7 @@ create type pipeline.takes as enum (
     'ended'     -- as `order`, and every end satisfies the edge: from a barrier to an error path behind it
 );
 
--- An edge, as the node that it leads away from stores it.
+-- An edge, as its upstream node stores it.
 create type pipeline.out_edge as (
     no    integer, -- the downstream node
     takes pipeline.takes
@@ -51,7 +50,7 @@ create table pipeline.nodes (
     returns      integer[],                   -- of a merge: for each arm, the node whose value it is
     out_edges    pipeline.out_edge[],         -- the edges that lead away from it; null: none
     primary key (graph, no),
-    -- In this order it is of no use to whoever looks for a number.
+    -- This column order does not serve lookups by number.
     unique (key, graph),
     constraint jobs_have_options check
         (kind not in ('job', 'branch', 'each')
@@ -64,12 +63,12 @@ create table pipeline.dependencies (
     downstream integer        not null,
     position   integer        not null, -- which of the edges that lead to `downstream`
     takes      pipeline.takes not null,
-    -- In this order it is of no use to whoever looks for what comes before.
+    -- This column order does not serve lookups by the downstream node.
     primary key (upstream, graph, downstream, position) include (takes)
 );
 create unique index dependencies_of on pipeline.dependencies (graph, downstream, position) include (upstream, takes);
 
--- Which nodes stand in which arm, also in one around theirs.
+-- The nodes of each arm, including the nodes of nested arms.
 create table pipeline.arms (
     graph  bigint  not null references pipeline.graphs on delete cascade,
     branch integer not null,
@@ -78,7 +77,7 @@ create table pipeline.arms (
     primary key (graph, branch, arm, no)
 );
 
--- Jobs that a run fires when it ends.
+-- Callbacks: jobs that are enqueued when a run ends.
 create table pipeline.callbacks (
     graph        bigint           not null references pipeline.graphs on delete cascade,
     position     integer          not null,

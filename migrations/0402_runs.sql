@@ -1,9 +1,9 @@
--- Runs and their steps. A step's row is the truth about it; its row in the queue is a delivery.
+-- Runs and their steps. The row in `steps` is authoritative; the queue row only delivers the job.
 
 create type pipeline.run_status as enum
     ('pending', 'running', 'cancelling', 'succeeded', 'failed', 'halted', 'cancelled', 'skipped');
 
--- Why a run is being drained: the first reason counts.
+-- The reason why a run is being stopped; the first reason counts.
 create type pipeline.stop_reason as enum ('cancel', 'deadline');
 
 -- Which events of a run are stored; each level includes the one before.
@@ -42,8 +42,8 @@ create table pipeline.runs (
     callbacks               json,        -- the params of its callbacks
     tags                    text[]
 ) with (fillfactor = 40);
--- Lists page by time and id; ids alone follow neither time nor commit. They go through each status by
--- itself, so that these two serve every list, also one of few runs in a status among many others.
+-- Lists page by time and id, because ids follow neither time nor commit. A list reads each status separately, so that
+-- these two indexes serve every list, also a list of a status that few runs have.
 create index runs_by_status on pipeline.runs (status, created_at, id);
 create index runs_by_pipeline on pipeline.runs (pipeline, status, created_at, id);
 create index runs_by_tag on pipeline.runs using gin (tags) where tags is not null;

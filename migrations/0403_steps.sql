@@ -2,7 +2,7 @@ create type pipeline.step_status as enum
     ('pending', 'enqueued', 'waiting', 'succeeded', 'failed', 'ended_run', 'cancelled', 'skipped',
      'skipped_by_branch');
 
--- Why a step ended, or began, that did not by itself; `steps.cause` is the step it is about.
+-- The reason for a step's status, if another step or the run caused it; `steps.cause` is that step.
 create type pipeline.step_reason as enum (
     'first',            -- after_any: the upstream that succeeded first
     'broken',           -- an upstream failed or was skipped

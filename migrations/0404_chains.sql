@@ -1,4 +1,4 @@
--- "After" between two runs.
+-- Edges between chained runs.
 create table pipeline.chains (
     upstream   bigint not null,
     downstream bigint not null,

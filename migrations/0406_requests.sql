@@ -1,5 +1,5 @@
--- Changes to a run that were asked for without its lock: a worker, or the client that asked, takes each of
--- them up in a transaction of its own.
+-- Changes to runs that are executed later, because the run could not be locked when they were requested. A worker, or
+-- the client that inserted the request, executes each of them in a transaction of its own.
 --   cancel    cancel the run
 --   chain     begin the run, or skip it, if the runs before it have ended
 --   deadline  drain the run, because its deadline has passed
@@ -8,10 +8,10 @@ create table pipeline.requests (
     id         bigint      primary key,
     run        bigint      not null,
     created_at timestamptz not null,
-    -- When a worker may try it. It moves away each time the run is held or the database refuses, so that a
-    -- request that cannot be done now stands behind the others.
+    -- The time of the next try. It is postponed when the run is held or the database refuses, so that the other
+    -- requests come first.
     next_at    timestamptz not null default '-infinity',
-    -- Until then every advance leaves the run alone, so that the request can lock it.
+    -- Until this time, advances do not lock the run, so that the request can.
     turn_until timestamptz not null default '-infinity',
     -- The round of the run in which the request was made: a cancel or a deadline of an earlier round is dropped.
     round      integer,
@@ -19,6 +19,6 @@ create table pipeline.requests (
 );
 create index requests_of on pipeline.requests (run);
 create index requests_due on pipeline.requests (next_at, id) where kind <> 'deadline';
--- Deadlines have a list of their own: they are never behind any number of other requests.
+-- A separate index for deadlines: other requests cannot delay them.
 create index requests_of_deadlines on pipeline.requests (next_at, id) where kind = 'deadline';
 create unique index requests_one_deadline on pipeline.requests (run) where kind = 'deadline';

@@ -1,4 +1,4 @@
--- What happened, in order: append only. `status` is that of the step, or without one the run's.
+-- Events of runs, append-only. `status` is the status of the step, or, without a step, of the run.
 create table pipeline.events (
     run     bigint      not null,
     no      integer     not null,

@@ -1,4 +1,4 @@
--- Every batch there is: those that were made as such, and those of the steps.
+-- All batches, including those of steps.
 create view pipeline.batches as
 select b.id, b.created_at, b.sealed_at, b.finished_at, b.total, b.ended, b.failed,
        null::bigint as run, null::text as step
@@ -11,7 +11,7 @@ join pipeline.runs r on r.id = s.run
 join pipeline.nodes n on n.graph = r.graph and n.no = s.no
 where s.enqueued_at is not null;
 
--- Steps as people read them.
+-- A readable view of steps.
 create view pipeline.run_steps as
 select s.run, r.pipeline, s.no, n.key as step, n.kind::text as kind, n.job_type, n.queue, s.status::text,
        s.attempt, n.max_attempts, s.reason::text, cause.key as cause, s.error_class, s.error_message,
@@ -22,7 +22,7 @@ join pipeline.runs r on r.id = s.run
 join pipeline.nodes n on n.graph = r.graph and n.no = s.no
 left join pipeline.nodes cause on cause.graph = r.graph and cause.no = s.cause;
 
--- Jobs as people read them: the params of a step lie with it, and its batch is its own.
+-- A readable view of jobs. The params of a step are stored in its step, which is its own batch.
 create view pipeline.all_jobs as
 select j.id, j.job_type, j.queue, j.status, j.priority, j.attempt, j.max_attempts,
        case when s.run is null then j.batch else j.id end as batch,

@@ -1,10 +1,9 @@
--- Stores a graph unless it is there. Returns its id.
+-- Stores a graph unless it exists. Returns its id.
 --
--- With p_alone, the caller is in a transaction of this one statement: it waits for others that store the
--- same graph in such a transaction, so that there is one row. Else it waits for nobody: a transaction of
--- the user may stay open for long, and a graph that it has stored is seen by nobody else meanwhile. Others
--- then store the graph once more. Two rows of one graph do no harm: a run has the one that it was started
--- with.
+-- With p_alone, this statement is the whole transaction of the caller. It waits for other such transactions that store
+-- the same graph, so that the graph has one row. Otherwise the function does not wait: a transaction of the user may
+-- stay open for long, and other transactions do not see the graph that it has stored. They store the graph again. Two
+-- rows of one graph do no harm: a run keeps the row that it was started with.
 create function pipeline.store_graph_v1(
     p_fingerprint bytea, p_pipeline text, p_deadline_ms bigint, p_spec json, p_nodes json,
     p_edges json, p_arms json, p_callbacks json, p_alone boolean

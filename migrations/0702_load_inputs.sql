@@ -1,9 +1,9 @@
--- What steps are given when they are claimed: their params, and what stands before them, an element
--- for each edge that takes something. Outputs are read here and never copied into the queue.
+-- Returns the params and the inputs of claimed steps. An input has an element for each edge that takes a value. Outputs
+-- are read here and never copied into the queue.
 --
--- Nothing large is loaded before it is measured. A step that is given more than p_limit bytes gets
--- nothing but `size`; and where the large ones of one call come to more than p_total, those beyond get
--- nothing but `size` and `put_off`: the first that is within the limit is always loaded.
+-- Large values are measured before they are loaded. For a step whose input exceeds p_limit bytes, only `size` is
+-- returned; if the large inputs of one call exceed p_total together, only `size` and `put_off` are returned for the
+-- steps beyond. The first step within p_limit is always loaded.
 create function pipeline.load_inputs_v1(p_ids bigint[], p_limit bigint, p_total bigint) returns table (
     id bigint, job_type text, queue text, priority smallint, max_attempts smallint, lease_ms integer,
     params text, options text, shape text,
@@ -19,12 +19,12 @@ create function pipeline.load_inputs_v1(p_ids bigint[], p_limit bigint, p_total 
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    -- Params that take more room in a row, stored, and steps after more others are measured.
+    -- Above these limits, inputs are measured first.
     c_params constant integer := 2000;
     c_edges constant integer := 16;
     v_count bigint;
 begin
-    -- In one look, what is small: its outputs have no size of their own.
+    -- Small inputs, in one query: small outputs have no stored size.
     return query
     select e.id, n.job_type, n.queue, n.priority, n.max_attempts, n.lease_ms, s.params::text, n.options::text,
            n.input::text, given.takes, given.outputs, given.failed, given.classes, given.messages,
@@ -58,7 +58,7 @@ begin
                 from pipeline.steps up
                 where up.run = r.id and up.no = d.upstream offset 0
             ) as up
-            -- Here and not in the join's condition, before which everything would be loaded.
+            -- In WHERE: the join condition would be evaluated after the values were loaded.
             where n.in_edges <= c_edges
               and d.graph = r.graph and d.downstream = n.no and d.takes not in ('order', 'ended')
               and (not n.is_any or d.upstream = s.cause)
@@ -72,7 +72,7 @@ begin
         return;
     end if;
 
-    -- The others are measured first.
+    -- Measure the remaining inputs.
     return query
     with measured as materialized (
         select e.ord, e.id, r.id as run, r.graph, r.status, r.round, n.no, n.in_edges, n.is_any, s.cause,

@@ -3,8 +3,8 @@
 -- and is retried later. Decision 7 describes requests and their turns.
 
 -- Rule 18, for a client: cancels a run at once if the run and its chained runs can be locked now. Otherwise inserts
--- a request, whose turn begins, and which the client executes with process_request_v1.
--- `is_missing`: the run does not exist.
+-- a request and begins its turn; the client then executes the request with process_request_v1.
+-- `is_missing` is true if the run does not exist.
 create function pipeline.request_cancel_v1(
     p_run bigint, out is_missing boolean, out request bigint,
     out refused text, out queues text[], out ended_runs pipeline.ended_run[]

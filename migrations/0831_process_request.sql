@@ -1,4 +1,4 @@
--- Rule 6: executes a request if its runs can be locked now. One request in each transaction. `state` is
+-- Rule 6: executes a request if its runs can be locked now. Each call executes one request in its own transaction. `state` is
 --   done  this call has executed the request, or found that it cannot be executed any more (`refused`)
 --   held  another transaction holds the request or a run that it needs: retry after `wait_ms`
 --   gone  the request does not exist: another process has executed it

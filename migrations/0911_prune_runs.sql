@@ -1,6 +1,6 @@
--- Deletes runs that ended longer ago than this, with all that belongs to them: at most p_limit, and no more
--- once they have p_steps steps together, so that a large run goes alone. Returns how many; 0 when there is
--- none left. A run that another still waits for stays.
+-- Deletes runs that ended longer ago than the given age, with their steps, outputs, attempts and events. Stops at
+-- p_limit runs or p_steps steps; a larger run is deleted alone. Keeps a run that another run still waits for. Returns the
+-- number of deleted runs; 0 if none is left.
 create function pipeline.prune_runs_v1(p_age_ms bigint, p_limit integer, p_steps bigint) returns bigint
 language plpgsql as $$
 declare
@@ -13,7 +13,7 @@ begin
         select r.id, g.size from pipeline.runs r
         join pipeline.graphs g on g.id = r.graph
         where r.status in ('succeeded', 'failed', 'halted', 'cancelled', 'skipped')
-          -- It has an index, and no run ends before it was made.
+          -- `created_at` is indexed, and never later than `ended_at`.
           and r.created_at < v_before and r.ended_at < v_before
           and not exists (
               select from pipeline.chains c join pipeline.runs d on d.id = c.downstream
@@ -26,7 +26,7 @@ begin
         v_steps := v_steps + v_run.size;
         exit when cardinality(v_old) >= p_limit;
     end loop;
-    -- One may have been chained to them before they were locked; from now on nobody can.
+    -- A run may have been chained to them before the lock; from now on none can be.
     select array_agg(old.id) into v_old from unnest(v_old) as old (id)
     where not exists (
         select from pipeline.chains c join pipeline.runs d on d.id = c.downstream
@@ -40,7 +40,7 @@ begin
     delete from pipeline.dispatched_callbacks f where f.run = any (v_old);
     delete from pipeline.requests q where q.run = any (v_old);
     delete from pipeline.chains c where c.downstream = any (v_old);
-    -- A run that is chained to one that did not succeed keeps the edge: if it is opened again, it is
+    -- A run that is chained to one that did not succeed keeps the edge: if it is reopened, it is
     -- skipped, as it would be if that run were still there.
     delete from pipeline.chains c using pipeline.runs up
     where c.upstream = any (v_old) and up.id = c.upstream

@@ -137,7 +137,7 @@ impl Scene {
         )
     }
 
-    /// Takes away all that this run has left. Application code would call `Client::discard`; this
+    /// Takes away all that this run has left. Application code would call `JobHandle::delete`; this
     /// also removes history that is otherwise kept.
     pub(crate) async fn clear(&self) -> Result<()> {
         let mut tx = self.client.pool().begin().await?;

@@ -39,7 +39,8 @@ pub struct FailedAttempt {
     pub error_class: String,
     /// The message of the error.
     pub error_message: String,
-    /// Whether the job failed for good: no further attempt follows.
+    /// Whether the job failed for good: no further attempt follows. The engine does not know whether the owner of a job
+    /// is being cancelled: then no attempt follows although the value is `false`.
     pub is_final: bool,
 }
 

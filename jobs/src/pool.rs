@@ -13,7 +13,8 @@ const MAX_UNCHECKED_IDLE: Duration = Duration::from_secs(1);
 ///
 /// The options differ from sqlx's defaults in one point. By default a pool sends a round trip to the server whenever a
 /// connection is taken from it, to see whether the connection still works. A pool with these options does so only if the
-/// connection has been idle for a second, so that a call on a busy pool saves a round trip.
+/// connection has been idle for a second, so that a call on a busy pool saves a round trip. After a restart of the server,
+/// a connection that was used within the last second may return an error once.
 ///
 /// ```no_run
 /// # async fn example(url: &str) -> jobs::Result<()> {

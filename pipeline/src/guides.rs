@@ -30,7 +30,7 @@ guides! {
     operating "guides/operating.md" "Deploying, monitoring, the log, and what to do when something does not work."
     reading_type_errors "guides/reading-type-errors.md" "What the compiler says if steps do not fit together."
     retries_and_errors "guides/retries-and-errors.md" "All outcomes of an attempt; backoff; jobs that have failed for good."
-    retry_and_rerun "guides/retry-and-rerun.md" "Reopening a failed run; what is kept."
+    reopen_and_rerun "guides/reopen-and-rerun.md" "Reopening a failed run; what is kept."
     testing_your_pipelines "guides/testing-your-pipelines.md" "Fakes, a controlled clock, assertions."
     transactions "guides/transactions.md" "Enqueueing together with your own rows; keys; effects that must happen once."
     workers_and_shutdown "guides/workers-and-shutdown.md" "Queues and slots, leases, graceful shutdown."

@@ -226,6 +226,8 @@ impl Committer {
         let Ok(outcome) = tokio::time::timeout(TRANSACTION_TIMEOUT, attempt).await else {
             task.orphan = task.connection.session();
             self.slots.release(&mut reserved);
+            // The transaction may still be committed.
+            let ends = ends.into_iter().map(sent_before).collect();
             self.server_failed(task, ends, &timed_out(TRANSACTION_TIMEOUT))
                 .await;
             return;
@@ -233,20 +235,27 @@ impl Committer {
         match outcome {
             Ok(mut done) => {
                 task.connection.succeeded();
-                if let Some(error) = done.load_error.take() {
-                    // The ends are committed, and so are the claims, which the next transaction gives back.
-                    task.owes_give_back = true;
-                    self.halve_claims(task, &error);
+                let load_error = done.load_error.take();
+                if let Some(error) = &load_error {
+                    self.halve_claims(task, error);
                 } else if !reserved.is_empty() {
                     task.claim_limit = (task.claim_limit * 2).min(MAX_CLAIM);
                 }
                 self.finish(ends, done, reserved, sent, &mut task.connection)
                     .await;
+                if let Some(error) = load_error {
+                    if ErrorClass::of(&error) == ErrorClass::Server {
+                        task.connection.discard();
+                    }
+                    self.give_back_soon();
+                }
             }
             Err(Failure::Unknown(claimed)) => {
                 let lost = task.connection.session();
                 task.connection.discard();
                 task.owes_give_back = true;
+                // The first committer may write the ends, and the second one not run again for long.
+                self.give_back_soon();
                 let connection = &mut task.connection;
                 let claimed = confirmed(
                     &self.config,
@@ -332,8 +341,8 @@ impl Committer {
     ) {
         let class = ErrorClass::of(&error);
         let claimed = !reserved.is_empty();
-        // The claim may be committed, and only its inputs could not be loaded.
-        task.owes_give_back |= ends.is_empty();
+        // The claim may be committed, and only its inputs could not be loaded, or its answer not be read.
+        task.owes_give_back |= claimed;
         if class == ErrorClass::Server {
             self.slots.release(&mut reserved);
             ends.iter_mut()
@@ -371,6 +380,13 @@ impl Committer {
                 }
             }
         }
+    }
+
+    /// Lets the next transaction of any committer give back claims that the ledger does not know. Without it, the claims
+    /// would cost an attempt when their leases expire.
+    fn give_back_soon(&self) {
+        self.local.note_unknown();
+        self.slots.wake_all();
     }
 
     /// Makes the next claim smaller, because a claim has failed. Returns whether it was a claim of one job.

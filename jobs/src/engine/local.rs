@@ -67,6 +67,11 @@ impl Local {
         }
     }
 
+    /// Asks the next transaction of any committer to give back claims that the ledger does not know.
+    pub(super) fn note_unknown(&self) {
+        self.has_unknown.store(true, Ordering::Release);
+    }
+
     /// Returns whether claims that the ledger does not know are to be given back, once.
     pub(super) fn take_unknown(&self) -> bool {
         self.has_unknown.swap(false, Ordering::AcqRel)
@@ -210,10 +215,7 @@ impl Drop for HandOver {
     fn drop(&mut self) {
         self.release();
         if self.sent.is_some() {
-            self.committer
-                .local
-                .has_unknown
-                .store(true, Ordering::Release);
+            self.committer.local.note_unknown();
             self.committer.slots.wake_all();
         }
     }

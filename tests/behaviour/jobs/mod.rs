@@ -15,6 +15,7 @@ mod held;
 mod held_log;
 mod horizon;
 mod leases;
+mod load_errors;
 mod lock_limit;
 mod log_lines;
 mod manage;
