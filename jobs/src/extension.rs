@@ -11,7 +11,7 @@
 //!
 //! # Owners
 //!
-//! An extension may own jobs. [`is_owned`] decides that by the id alone. An owned job has an [`Owner`]: the id of the
+//! An extension may own jobs. `is_owned` decides that by the id alone. An owned job has an [`Owner`]: the id of the
 //! thing that the job is part of (a run of a pipeline), the name of the job in it (the key of a step), and a
 //! generation. The extension's claim hook sets [`Claimed::owner`]; a job reads it with
 //! [`Context::owner`](crate::Context::owner). The engine passes owners on and does not interpret them:
@@ -81,8 +81,12 @@
 //! # }
 //! ```
 
-pub use crate::attempt::{AttemptEnd, Claimed, Owner, is_owned};
-pub use crate::engine::{ClaimHook, Effects, EndHook, Ended, MaintenanceTask, end_jobs};
+#[doc(hidden)]
+pub use crate::attempt::is_owned;
+pub use crate::attempt::{AttemptEnd, Claimed, Owner};
+#[doc(hidden)]
+pub use crate::engine::end_jobs;
+pub use crate::engine::{ClaimHook, Effects, EndHook, Ended, MaintenanceTask};
 
 #[doc(hidden)]
 pub use crate::engine::{

@@ -82,7 +82,9 @@ pub use manage::{
 };
 #[doc(hidden)]
 pub use migrate::MINIMUM_SERVER;
-pub use migrate::{migrate, migrations};
+pub use migrate::migrate;
+#[doc(hidden)]
+pub use migrate::migrations;
 pub use on_error::FailedAttempt;
 pub use options::{Backoff, Growth, JobOptions};
 pub use page::{BadCursor, Cursor, Page};

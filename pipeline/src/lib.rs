@@ -25,11 +25,11 @@ mod worker;
 
 // What the application sees of runs.
 pub use client::{
-    Client, Event, EventLevel, EventStatus, IntoStage, NewRun, NodeKind, ReconcilerStats, Reopen,
-    Run, RunFilter, RunInfo, RunState, Start, StepReason, StepState, Wait,
+    Client, Event, EventLevel, EventStatus, NewRun, NodeKind, ReconcilerStats, Reopen, Run,
+    RunFilter, RunInfo, RunState, Start, StepReason, StepState, Wait,
 };
 #[doc(hidden)]
-pub use client::{IntoRun, Stage, Started, StartedRuns};
+pub use client::{IntoRun, IntoStage, Stage, Started, StartedRuns};
 pub use context::StepContext;
 pub use declare::{
     Branch, Continue, Define, Failure, Halt, Ignore, IgnoredStep, Named, OptionalStep, Pipeline,

@@ -47,7 +47,11 @@ async fn the_claim_is_given_back(statement: &'static str) {
         ended(db, first.id).await;
         let job = ended(db, bad.id).await;
         assert!(hook.0.load(Ordering::SeqCst), "the hook has failed");
-        assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1), "{job:?}");
+        assert_eq!(
+            (job.status, job.attempt),
+            (JobStatus::Succeeded, 1),
+            "{job:?}"
+        );
         worker.stop().await;
     })
     .await;
