@@ -37,7 +37,8 @@ impl std::fmt::Debug for Stage {
     }
 }
 
-/// What [`Client::start`] and [`Run::then`] take: one pipeline, or a tuple, an array or a `Vec` of pipelines.
+/// The pipelines that [`Client::start`] and [`Run::then`] take: one pipeline, or a tuple, an array or a `Vec` of
+/// pipelines.
 ///
 /// A pipeline is a [`Pipeline`](struct@crate::Pipeline), the params of a named one (`#[derive(Pipeline)]`), or a
 /// [`NewRun`](crate::NewRun) with options of its own.

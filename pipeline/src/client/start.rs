@@ -151,7 +151,7 @@ impl<R> std::fmt::Debug for Start<'_, R> {
     }
 }
 
-/// Starts a single run together with other starts of this client that wait.
+/// Starts a single run together with other waiting starts of this client.
 async fn start_grouped(client: &Client, run: NewRun) -> Result<Vec<(i64, bool)>> {
     Ok(vec![(grouped::wait(client, run).await?, true)])
 }
@@ -183,7 +183,7 @@ async fn start(
     };
     drop(sender);
     if let (Target::Pool(pool), false) = (&target, after.is_empty()) {
-        // The runs that come before may have ended: then the new runs start, or are skipped, at once.
+        // If the runs before them in the chain have ended, the new runs start or are skipped at once.
         let ids: Vec<i64> = found.iter().map(|run| run.id).collect();
         process_chain_requests(pool, &ids).await;
     }
@@ -200,5 +200,5 @@ async fn start(
     .collect()
 }
 
-/// The type that a run returns, named without a value of it.
+/// A marker for the type of a run's output.
 pub(crate) type Returns<O> = PhantomData<fn() -> O>;
