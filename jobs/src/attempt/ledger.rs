@@ -504,8 +504,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Records that leases were renewed. A renewed lease counts from `sent`, a time before the request was sent, so that
-    /// the lease in the database never expires earlier.
+    /// Records that leases were renewed. A renewed lease counts from `sent`, a time before the request was sent, so
+    /// that the lease in the database never expires earlier.
     pub(crate) fn renewed(&self, tokens: impl Iterator<Item = i64>, sent: Instant) {
         let mut state = self.state.lock();
         for token in tokens {

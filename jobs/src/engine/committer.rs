@@ -46,8 +46,8 @@ const MAX_HELD_ENDS: usize = 150_000;
 const MAX_HELD_BYTES: usize = 256 << 20;
 /// The time limit of one transaction.
 pub(super) const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time limit of the calls after a commit. A call that takes longer is dropped, and the
-/// waiters that it would have told learn of the end by a notification.
+/// The time limit of the calls after a commit. A call that takes longer is dropped: waiting clients also
+/// get a notification from the database.
 const AFTER_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The number of consecutive failures, while the database answers, after which a group is isolated.
 const MAX_GROUP_FAILURES: u8 = 3;

@@ -119,8 +119,8 @@ pub(crate) struct QueueSlots {
     pub(crate) pattern: String,
     pub(crate) slots: u32,
     free: Arc<Semaphore>,
-    /// Whether a claim may find ready jobs. The flag is cleared before a claim is sent, so that jobs which arrive during
-    /// the claim cause another claim.
+    /// Whether a claim may find ready jobs. The flag is cleared before a claim is sent, so that jobs which arrive
+    /// during the claim cause another claim.
     may_have_work: AtomicBool,
     /// The job that has waited longest in the queue, as far as this process knows.
     head: Mutex<Option<Head>>,

@@ -67,7 +67,8 @@ impl Takeovers {
         since.is_some_and(|since| now.saturating_duration_since(*since) >= self.min_expired)
     }
 
-    /// Records the database's time that a tick returned. The tick was sent at `sent`, and its answer arrived at `heard`.
+    /// Records the database's time that a tick returned. The tick was sent at `sent`, and its answer arrived at
+    /// `heard`.
     pub(super) fn tick(&mut self, now: DateTime<Utc>, sent: Instant, heard: Instant) {
         if let Some((before, asked, _)) = self.last {
             // The most that can have passed between the two readings of the database's clock.

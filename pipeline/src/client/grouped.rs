@@ -64,8 +64,8 @@ struct Failed {
     nonce: i64,
     /// The run id that was sent with the group, if an id had been taken.
     id: Option<i64>,
-    /// The offers whose answers were lost. They are kept until the start is done, because only then is it certain whether
-    /// their claims exist.
+    /// The offers whose answers were lost. They are kept until the start is done, because only then is it certain
+    /// whether their claims exist.
     _lost: Arc<Vec<Offer>>,
 }
 

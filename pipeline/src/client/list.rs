@@ -95,8 +95,8 @@ impl RunFilter {
 }
 
 impl Client {
-    /// Returns a page of the runs that a filter selects, the newest first. Runs with the same creation time are ordered by
-    /// id.
+    /// Returns a page of the runs that a filter selects, the newest first. Runs with the same creation time are
+    /// ordered by id.
     ///
     /// A run that is created between two pages does not move the others. A run whose transaction commits late may
     /// appear on a page that was already read.

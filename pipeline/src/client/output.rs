@@ -24,8 +24,8 @@ impl<O: DeserializeOwned> Run<O> {
     /// # Errors
     ///
     /// [`Error::NotEnded`] if the run has not ended; [`Error::NoOutput`] if a step whose output is part of the run's
-    /// output failed or did not run; [`Error::Undecodable`] if the stored output is not an `O`; [`Error::NoRun`] if the run does not
-    /// exist.
+    /// output failed or did not run; [`Error::Undecodable`] if the stored output is not an `O`; [`Error::NoRun`] if the
+    /// run does not exist.
     pub async fn output(&self) -> Result<O> {
         let rows = read(self.client().pool(), &[self.id().get()], true).await?;
         let first = rows.first().ok_or(Error::NoRun(self.id()))?;

@@ -1,4 +1,4 @@
-//! Starting a run again: a new run with the graph and the params of another run.
+//! Reruns: new runs with the graph and the params of another run.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a start takes, and the runs that it returns.
+//! The pipelines that a start takes, and the runs that a start returns.
 
 use super::new_run::{IntoRun, NewRun};
 use super::{Client, Run};

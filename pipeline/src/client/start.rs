@@ -1,4 +1,4 @@
-//! Starting runs: alone, together, in bulk, in the caller's transaction, after other runs.
+//! Starts runs: alone, together, in bulk, in the caller's transaction, after other runs.
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -108,9 +108,11 @@ impl<'a, R> Start<'a, R> {
 }
 
 impl<O> Start<'_, Run<O>> {
-    /// Sets the key of the run. As long as the run is kept, its pipeline has no other run with this key: starting the
-    /// pipeline again with the same key and params returns the existing run, and with other params returns
-    /// [`Error::KeyConflict`]. The key stands for the runs that are chained with [`then`](Self::then), too.
+    /// Sets the key of the run, which is unique among the runs of its pipeline.
+    ///
+    /// As long as the run is kept, starting the pipeline again with the same key and params returns the existing run,
+    /// and starting it with other params returns [`Error::KeyConflict`]. The key also applies to the runs that are
+    /// chained with [`then`](Self::then).
     pub fn key(self, key: impl Into<String>) -> Self {
         let key = key.into();
         self.with(|run| run.key(&key))

@@ -1,4 +1,4 @@
-//! Waiting for the end of a run.
+//! Waits for the end of a run.
 
 use std::convert::Infallible;
 use std::future::IntoFuture;
