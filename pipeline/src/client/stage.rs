@@ -41,7 +41,7 @@ impl std::fmt::Debug for Stage {
 /// pipelines.
 ///
 /// A pipeline is a [`Pipeline`](struct@crate::Pipeline), the params of a named one (`#[derive(Pipeline)]`), or a
-/// [`NewRun`](crate::NewRun) with options of its own.
+/// [`NewRun`] with options of its own.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be started as a run",
     label = "neither a pipeline, nor a tuple, an array or a `Vec` of pipelines",
