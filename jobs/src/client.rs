@@ -70,11 +70,11 @@ impl Client {
         &self.pool
     }
 
-    /// Applies the migrations that the database lacks: see [`migrate`](crate::migrate).
+    /// Applies the migrations that the database lacks: see [`migrate`](fn@crate::migrate).
     ///
     /// # Errors
     ///
-    /// Those of [`migrate`](crate::migrate).
+    /// Those of [`migrate`](fn@crate::migrate).
     pub async fn migrate(&self) -> Result<()> {
         crate::migrate(&self.pool).await
     }

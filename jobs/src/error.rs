@@ -89,7 +89,7 @@ pub enum Error {
     /// The name of a queue, a job type or a worker has a character that is not allowed, or a wrong length.
     #[error(
         "the {what} `{value}` is not a valid name: use 1 to {} letters, digits, `.`, `_` or `-`",
-        limits::NAME
+        limits::MAX_NAME_BYTES
     )]
     InvalidName {
         /// The thing that is named: `queue`, `job type` or `worker`.
@@ -202,7 +202,7 @@ pub enum Error {
         remedy: &'static str,
     },
 
-    /// A backoff whose longest wait is shorter than its first.
+    /// The longest wait of a backoff is shorter than its first wait.
     #[error(
         "the backoff of `{job_type}` begins with a wait of {base:?}, and its longest wait is {max:?}: give the shorter \
          one first"
@@ -228,7 +228,7 @@ pub enum Error {
     /// One call enqueues more jobs than allowed.
     #[error(
         "{count} jobs in one call, and {} is the limit: enqueue them in several calls",
-        limits::BULK
+        limits::MAX_JOBS_PER_CALL
     )]
     TooMany {
         /// The number of jobs.
@@ -255,7 +255,7 @@ pub enum Error {
     #[error(
         "queue `{queue}` has {slots} slots: give it from 1 to {}, or leave it out if the worker is not to \
          serve it",
-        limits::SLOTS
+        limits::MAX_SLOTS
     )]
     SlotsOutOfRange {
         /// The queue, or the pattern of several.
@@ -370,12 +370,12 @@ pub enum Error {
         id: crate::JobId,
     },
 
-    /// The job is a step of a run, and cannot be retried or deleted alone.
+    /// The job has an owner, and cannot be retried or deleted alone.
     #[error(
         "job {id} is a step of a run, and steps are not retried or deleted one by one: call `run.reopen()` to \
          repeat the failed steps of the run, or `run.cancel()` to end it"
     )]
-    JobOfRun {
+    OwnedJob {
         /// The job's id.
         id: crate::JobId,
     },

@@ -6,17 +6,17 @@ pub use crate::stored_json::{JsonProblem, NotStorable, check as json};
 use crate::{Error, Result, stored_json};
 
 /// The maximum length of the name of a queue or a job type, in bytes.
-pub const NAME: usize = 128;
+pub const MAX_NAME_BYTES: usize = 128;
 /// The maximum size of the arguments, the input or the output of a job as JSON, in bytes.
-pub const DATA: usize = 1 << 20;
+pub const MAX_DATA_BYTES: usize = 1 << 20;
 /// The maximum length of a job's key, in bytes.
-pub const KEY: usize = 512;
+pub const MAX_KEY_BYTES: usize = 512;
 /// The maximum length of a stored error message, in bytes; longer ones are truncated.
-pub(crate) const MESSAGE: usize = 8 << 10;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 8 << 10;
 /// The maximum number of slots of a queue in one worker.
-pub(crate) const SLOTS: u32 = 100_000;
+pub(crate) const MAX_SLOTS: u32 = 100_000;
 /// The maximum number of jobs of one call.
-pub const BULK: usize = 100_000;
+pub const MAX_JOBS_PER_CALL: usize = 100_000;
 
 /// The maximum number of bytes that are sent to the server, counted without the overhead of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub fn millis(time: Duration) -> i64 {
 
 /// Checks a name, which consists of letters, digits, `.`, `_` and `-`.
 pub(crate) fn name(what: &'static str, value: &str) -> Result<()> {
-    if !value.is_empty() && value.len() <= NAME && value.bytes().all(in_name) {
+    if !value.is_empty() && value.len() <= MAX_NAME_BYTES && value.bytes().all(in_name) {
         return Ok(());
     }
     Err(Error::InvalidName {
@@ -63,7 +63,7 @@ pub(crate) fn name(what: &'static str, value: &str) -> Result<()> {
 /// Checks a pattern: a name, or the beginning of a name followed by `*`.
 pub(crate) fn pattern(what: &'static str, value: &str) -> Result<()> {
     let beginning = value.strip_suffix('*').unwrap_or(value);
-    let valid = beginning.len() <= NAME
+    let valid = beginning.len() <= MAX_NAME_BYTES
         && beginning.bytes().all(in_name)
         && (value.ends_with('*') || !beginning.is_empty());
     if valid {
@@ -81,12 +81,12 @@ fn in_name(byte: u8) -> bool {
 
 /// Checks the size of JSON, and that Postgres can store it.
 pub(crate) fn data(job_type: &'static str, what: &'static str, json: &str) -> Result<()> {
-    if json.len() > DATA {
+    if json.len() > MAX_DATA_BYTES {
         return Err(Error::TooLarge {
             job_type,
             what,
             size: json.len(),
-            limit: DATA,
+            limit: MAX_DATA_BYTES,
         });
     }
     stored_json::check(json).map_err(|found| Error::NotStorable {
@@ -103,12 +103,12 @@ pub(crate) fn key(job_type: &'static str, value: &str) -> Result<()> {
     if value.is_empty() {
         return Err(Error::EmptyKey { job_type });
     }
-    if value.len() > KEY {
+    if value.len() > MAX_KEY_BYTES {
         return Err(Error::TooLong {
             job_type,
             what,
             size: value.len(),
-            limit: KEY,
+            limit: MAX_KEY_BYTES,
         });
     }
     if value.contains('\0') {
@@ -120,7 +120,7 @@ pub(crate) fn key(job_type: &'static str, value: &str) -> Result<()> {
 /// Returns an error message as it can be stored: without NUL characters, and truncated.
 pub(crate) fn message(text: &str) -> String {
     let mut text = text.replace('\0', "\u{fffd}");
-    let mut end = text.len().min(MESSAGE);
+    let mut end = text.len().min(MAX_MESSAGE_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -178,15 +178,15 @@ mod tests {
     #[test]
     fn data_is_bounded() {
         let text = |size: usize| format!("\"{}\"", "x".repeat(size - 2));
-        assert!(data("job", "arguments", &text(DATA)).is_ok());
-        assert!(data("job", "arguments", &text(DATA + 1)).is_err());
+        assert!(data("job", "arguments", &text(MAX_DATA_BYTES)).is_ok());
+        assert!(data("job", "arguments", &text(MAX_DATA_BYTES + 1)).is_err());
     }
 
     #[test]
     fn a_message_is_cut_between_characters() {
-        let long = "ä".repeat(MESSAGE);
-        assert_eq!(message(&long).len(), MESSAGE);
+        let long = "ä".repeat(MAX_MESSAGE_BYTES);
+        assert_eq!(message(&long).len(), MAX_MESSAGE_BYTES);
         assert_eq!(message("a\0b"), "a\u{fffd}b");
-        assert!(message(&"\0".repeat(MESSAGE)).len() <= MESSAGE);
+        assert!(message(&"\0".repeat(MAX_MESSAGE_BYTES)).len() <= MAX_MESSAGE_BYTES);
     }
 }

@@ -70,7 +70,7 @@ pub(crate) async fn missing_migration(
         ));
     }
     let applied = match applied(connection).await {
-        // The role may run jobs, and may not read this table.
+        // The worker's role may lack the right to read the table of migrations.
         Err(sqlx::Error::Database(_)) => return Ok(None),
         applied => applied?,
     };

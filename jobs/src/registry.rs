@@ -144,7 +144,7 @@ pub trait Jobs {
     #[doc(hidden)]
     fn register(registry: &mut Registering<'_>) -> Result<()>;
 
-    /// Returns whether a job type of this name is among them.
+    /// Returns whether the list contains a job type with this name.
     #[doc(hidden)]
     fn contains(name: &str) -> bool;
 }

@@ -26,8 +26,8 @@ const fn unit(name: &'static str, milliseconds: u64) -> Unit {
     Unit { name, milliseconds }
 }
 
-/// The longest duration: 100 years. Added to a date of this century, it does not overflow.
-const LONGEST: u64 = 36_500 * 86_400_000;
+/// The maximum duration in milliseconds: 100 years. Added to a date of this century, it does not overflow.
+const MAX_DURATION_MS: u64 = 36_500 * 86_400_000;
 
 /// Parses a duration. The error is the reason why the text is none.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
@@ -52,7 +52,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
             .ok()
             .and_then(|count| count.checked_mul(unit.milliseconds))
             .and_then(|part| part.checked_add(total))
-            .filter(|sum| *sum <= LONGEST)
+            .filter(|sum| *sum <= MAX_DURATION_MS)
             .ok_or("it is longer than 36500d")?;
         rest = after.trim_start();
     }
@@ -96,7 +96,7 @@ mod tests {
             (" 1 m 30 s ", 90_000),
             ("90s", 90_000),
             ("0s", 0),
-            ("36500d", LONGEST),
+            ("36500d", MAX_DURATION_MS),
         ] {
             assert_eq!(
                 parse(text),

@@ -1,4 +1,4 @@
-//! What a job knows of the run that it is a step of.
+//! The context of a step: its run, key and round.
 
 use jobs::Envelope;
 use jobs::extension::is_owned;

@@ -399,7 +399,7 @@ pub enum Error {
     NotRegistered {
         /// The names of the job types.
         job_types: Vec<String>,
-        /// Where the test called the harness.
+        /// The place where the test called the harness.
         at: &'static std::panic::Location<'static>,
     },
 
@@ -417,7 +417,7 @@ pub enum Error {
         job_type: &'static str,
         /// The steps of this job type.
         known: Vec<String>,
-        /// Where the test declared the fake.
+        /// The place where the test declared the fake.
         at: &'static std::panic::Location<'static>,
     },
 
@@ -429,7 +429,7 @@ pub enum Error {
         step: String,
         /// The steps that have a job.
         known: Vec<String>,
-        /// Where the test called `hold_step`.
+        /// The place where the test called `hold_step`.
         at: &'static std::panic::Location<'static>,
     },
 
@@ -444,7 +444,7 @@ pub enum Error {
         limit: std::time::Duration,
         /// The jobs that have not ended.
         left: crate::testing::Idle,
-        /// Where the test called the harness.
+        /// The place where the test called the harness.
         at: &'static std::panic::Location<'static>,
     },
 }

@@ -23,7 +23,7 @@ mod status;
 pub mod testing;
 mod worker;
 
-// What the application sees of runs.
+// The public items for runs.
 pub use client::{
     Client, Event, EventLevel, EventStatus, NewRun, NodeKind, ReconcilerStats, Reopen, Run,
     RunFilter, RunInfo, RunState, Start, StepReason, StepState, Wait,
@@ -42,7 +42,7 @@ pub use pipeline_derive::{Branch, Pipeline};
 pub use status::{RunStatus, StepStatus};
 pub use worker::Worker;
 
-// What the application sees of jobs.
+// The public items for jobs.
 #[doc(inline)]
 pub use jobs::{
     AttemptInfo, Backoff, BadCursor, Batch, BatchEnded, BatchId, BatchState, Context, Cursor,

@@ -30,19 +30,21 @@ use tokio::sync::Notify;
 
 use super::{AttemptEnd, Claimed, Control, EndKind, JobLabel, StopReason};
 
-/// The first and the maximum pause before the ends of a held row are retried; the pause doubles each time.
+/// The first pause before the ends of a held row are retried. The pause doubles each time.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(2);
+/// The maximum pause before the ends of a held row are retried.
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The maximum pause for a row that has been held for longer than [`LONG_HELD`].
 const MAX_RETRY_DELAY_LONG_HELD: Duration = Duration::from_millis(500);
+/// The time for which a row has to be held until its maximum pause is [`MAX_RETRY_DELAY_LONG_HELD`].
 const LONG_HELD: Duration = Duration::from_secs(5);
 
-/// How long the token of a lapsed attempt is remembered, as a multiple of its lease.
+/// The time for which the token of a lapsed attempt is kept, in leases of the attempt.
 const LAPSED_LEASES: u32 = 20;
 
-/// The second committer writes ends when at least this many wait, and at least one in `CROWDED_SHARE` of all
-/// uncommitted ends.
+/// The minimum number of waiting ends from which on the second committer writes ends.
 const CROWDED_COUNT: usize = 25;
+/// The divisor of the uncommitted ends: the second committer writes ends when at least one in this many waits.
 const CROWDED_SHARE: usize = 5;
 
 /// The limits of one group of ends.
@@ -502,8 +504,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Notes renewed leases. A lease counts from `sent`, before the request was sent, so that the lease in
-    /// the database never expires earlier.
+    /// Records that leases were renewed. A renewed lease counts from `sent`, a time before the request was sent, so
+    /// that the lease in the database never expires earlier.
     pub(crate) fn renewed(&self, tokens: impl Iterator<Item = i64>, sent: Instant) {
         let mut state = self.state.lock();
         for token in tokens {

@@ -23,7 +23,7 @@ use tracing::{Instrument as _, Level, Span};
 use super::panics;
 use crate::JobError;
 use crate::attempt::{Attempt, AttemptEnd, Control, EndKind, Envelope, resolve_error};
-use crate::engine::{BLOCKING_LIMIT, Hooks};
+use crate::engine::{BLOCKING_THRESHOLD, Hooks};
 use crate::failure::Carried;
 use crate::registry::Output;
 
@@ -107,7 +107,7 @@ where
             tracing::error!(
                 job.id = envelope.id().get(),
                 error,
-                "tower layer failed; the worker snoozes its jobs"
+                "tower layer failed; its jobs are snoozed"
             );
             fail(attempt, &envelope, JobError::snooze(BROKEN_LAYER_SNOOZE));
             return Running::Over(Some(Err(error.clone().into())));
@@ -244,7 +244,7 @@ impl<F: Future> Future for Polled<F> {
         let polled = panics::recorded(|| self.job.as_mut().poll(cx));
         self.control.poll_ends();
         let blocked = began.elapsed();
-        if blocked > BLOCKING_LIMIT {
+        if blocked > BLOCKING_THRESHOLD {
             tracing::warn!(
                 blocked_ms = u64::try_from(blocked.as_millis()).unwrap_or(u64::MAX),
                 "job blocked a thread of the runtime and has yielded again"

@@ -86,7 +86,7 @@ pub(super) fn locate(text: String) -> String {
             let suffix = format!(" at {location}");
             // The storage limit cuts the end off, which is the location.
             let mut text = limits::message(&text);
-            while text.len() + suffix.len() > limits::MESSAGE && text.pop().is_some() {}
+            while text.len() + suffix.len() > limits::MAX_MESSAGE_BYTES && text.pop().is_some() {}
             text + &suffix
         }
         _ => text,
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     #[expect(clippy::panic, reason = "the subject of the test")]
     fn a_long_message_keeps_its_location() {
-        let message = caught(|| panic!("{}", "ä".repeat(limits::MESSAGE)));
-        assert!(message.len() <= limits::MESSAGE);
+        let message = caught(|| panic!("{}", "ä".repeat(limits::MAX_MESSAGE_BYTES)));
+        assert!(message.len() <= limits::MAX_MESSAGE_BYTES);
         assert!(message.contains(&format!("ä at {}:", file!())));
     }
 

@@ -39,13 +39,15 @@ use crate::sqlstate::ErrorClass;
 const MAX_CLAIM: u32 = 2_000;
 /// The number of uncommitted ends above which the worker claims no further jobs.
 const MAX_UNCOMMITTED: usize = 10_000;
-/// The number and the bytes of ends waiting for held rows above which the worker claims no further jobs. One
-/// run has at most 100,000 steps.
+/// The number of ends waiting for held rows above which the worker claims no further jobs. One run has at most
+/// 100,000 steps.
 const MAX_HELD_ENDS: usize = 150_000;
+/// The size of the ends waiting for held rows above which the worker claims no further jobs, in bytes.
 const MAX_HELD_BYTES: usize = 256 << 20;
 /// The time limit of one transaction.
 pub(super) const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time limit of the calls after a commit. A call that takes longer is dropped: who waits for it is notified.
+/// The time limit of the calls after a commit. A call that takes longer is dropped: waiting clients also
+/// get a notification from the database.
 const AFTER_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The number of consecutive failures, while the database answers, after which a group is isolated.
 const MAX_GROUP_FAILURES: u8 = 3;
@@ -62,7 +64,7 @@ pub(crate) struct Committer {
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) work: Arc<Notify>,
-    /// Locked shared by transactions that may claim, and exclusively while unanswered claims are released.
+    /// The lock that transactions which may claim share, and that the release of unanswered claims takes exclusively.
     pub(crate) claiming: RwLock<()>,
     pub(crate) local: Local,
 }
@@ -72,7 +74,7 @@ pub(crate) struct Committer {
 struct Task {
     connection: EngineConnection,
     /// Whether unanswered claims of an earlier connection may have to be released.
-    owes_give_back: bool,
+    must_release_claims: bool,
     /// A session that timed out, and whose transaction may still commit.
     orphan: Option<String>,
     /// Whether the next transaction must not claim: the claim may have caused the last failure.
@@ -85,7 +87,7 @@ impl Task {
     fn new(connection: EngineConnection) -> Self {
         Self {
             connection,
-            owes_give_back: false,
+            must_release_claims: false,
             orphan: None,
             skip_claim: false,
             claim_limit: MAX_CLAIM,
@@ -101,7 +103,7 @@ pub(crate) async fn run(committer: Arc<Committer>, connection: EngineConnection)
         if committer.lifecycle.gives_up() {
             committer.give_up();
         }
-        if committer.turn(&mut task, false).await {
+        if committer.commit_next(&mut task, false).await {
             continue;
         }
         if committer.lifecycle.has_reached(Phase::Flushing) && committer.ledger.is_drained() {
@@ -126,7 +128,7 @@ pub(crate) async fn assist(committer: Arc<Committer>, connection: EngineConnecti
         if committer.connect(&mut task).await.is_err() {
             task.connection.discard();
         }
-        while committer.turn(&mut task, true).await {}
+        while committer.commit_next(&mut task, true).await {}
     }
     task.connection.close().await;
 }
@@ -159,8 +161,8 @@ impl Committer {
         }
     }
 
-    /// Runs one transaction if there are ends to write or slots to fill. Returns whether there were.
-    async fn turn(&self, task: &mut Task, only_if_crowded: bool) -> bool {
+    /// Runs one transaction if there are ends to write or slots to fill. Returns whether there were ends or slots.
+    async fn commit_next(&self, task: &mut Task, only_if_crowded: bool) -> bool {
         let rows_of = |end: &AttemptEnd| self.hooks.rows_of(end);
         let ends = self
             .ledger
@@ -253,7 +255,7 @@ impl Committer {
             Err(Failure::Unknown(claimed)) => {
                 let lost = task.connection.session();
                 task.connection.discard();
-                task.owes_give_back = true;
+                task.must_release_claims = true;
                 // The first committer may write the ends, and the second one not run again for long.
                 self.give_back_soon();
                 let connection = &mut task.connection;
@@ -287,12 +289,12 @@ impl Committer {
 
     /// Opens a connection if necessary, and releases unanswered claims of the previous connection.
     async fn connect(&self, task: &mut Task) -> Result<(), sqlx::Error> {
-        task.owes_give_back |= self.local.take_unknown();
+        task.must_release_claims |= self.local.take_unknown();
         let is_new = task.connection.is_new();
-        if !is_new && !task.owes_give_back {
+        if !is_new && !task.must_release_claims {
             return Ok(());
         }
-        task.owes_give_back = true;
+        task.must_release_claims = true;
         let connection = task.connection.get().await?;
         if is_new {
             limited(self.prepare(connection)).await?;
@@ -318,7 +320,7 @@ impl Committer {
             announce_since(&self.slots, &self.outbox, queues.into_iter(), since);
         }
         task.connection.succeeded();
-        task.owes_give_back = false;
+        task.must_release_claims = false;
         Ok(())
     }
 
@@ -342,7 +344,7 @@ impl Committer {
         let class = ErrorClass::of(&error);
         let claimed = !reserved.is_empty();
         // The claim may be committed, and only its inputs could not be loaded, or its answer not be read.
-        task.owes_give_back |= claimed;
+        task.must_release_claims |= claimed;
         if class == ErrorClass::Server {
             self.slots.release(&mut reserved);
             ends.iter_mut()
@@ -404,7 +406,7 @@ impl Committer {
     /// Keeps the ends of a transaction that failed because of the server, and backs off.
     async fn server_failed(&self, task: &mut Task, ends: Vec<AttemptEnd>, error: &sqlx::Error) {
         task.connection.failed(error);
-        task.owes_give_back = true;
+        task.must_release_claims = true;
         if self.lifecycle.gives_up() {
             self.ledger.forget(&ends);
             report::given_up(&ends, report::NO_ANSWER);
@@ -420,7 +422,7 @@ impl Committer {
 
     async fn isolate(&self, ends: Vec<AttemptEnd>, error: &sqlx::Error) {
         let count = ends.len();
-        tracing::warn!(%error, count, "group of ends failed; isolating its ends");
+        tracing::warn!(%error, count, "writing a group of ends failed; writing them in smaller groups");
         self.ledger.isolate(ends, TRANSACTION_TIMEOUT);
         self.hooks.probe(Moment::Isolated, count).await;
     }

@@ -18,6 +18,7 @@ const SESSION_SETTINGS: &str = "set statement_timeout to '30s'; set lock_timeout
 
 /// The time limit of one call: a little longer than `statement_timeout`, so that the server reports a timeout if it can.
 const CALL_TIMEOUT: Duration = Duration::from_secs(35);
+/// The time limit of opening a connection.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const FIRST_RECONNECT_DELAY: Duration = Duration::from_millis(50);
@@ -75,7 +76,7 @@ impl EngineConnection {
     pub(crate) fn succeeded(&mut self) {
         self.delay = FIRST_RECONNECT_DELAY;
         if std::mem::take(&mut self.is_unreachable) {
-            tracing::info!(connection = self.purpose, "database back");
+            tracing::info!(connection = self.purpose, "database connection restored");
         }
     }
 

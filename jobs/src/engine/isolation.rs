@@ -20,7 +20,7 @@ use crate::sqlstate::ErrorClass;
 /// The maximum time limit for the transaction of a single end.
 const MAX_TIMEOUT: Duration = Duration::from_secs(600);
 /// The number of failures of a single end, while the database answered, after which the end is refused.
-const MAX_LONE_FAILURES: u8 = 20;
+const MAX_SINGLE_FAILURES: u8 = 20;
 /// The class of the error that replaces an end which the database refused.
 const END_REFUSED: &str = "EndRefused";
 
@@ -114,7 +114,7 @@ fn alone(
     let is_refused = class == ErrorClass::Data
         || error.as_database_error().is_some()
             && !ErrorClass::is_unreachable(error)
-            && ends.iter().any(|end| end.failures >= MAX_LONE_FAILURES);
+            && ends.iter().any(|end| end.failures >= MAX_SINGLE_FAILURES);
     match class {
         _ if class != ErrorClass::TooLong && is_refused => {
             for end in ends {

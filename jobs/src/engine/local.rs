@@ -34,7 +34,7 @@ const MAX_SLOT_WAIT: Duration = Duration::from_secs(1);
 /// The workers of this process that have been started.
 static WORKERS: Mutex<Vec<Weak<Committer>>> = Mutex::new(Vec::new());
 
-/// What a worker tells the clients of its process.
+/// The state of a worker that the clients of its process read and change.
 #[derive(Debug, Default)]
 pub(crate) struct Local {
     /// The identity of the database that the committer was last connected to: `pipeline.database_id_v1`.

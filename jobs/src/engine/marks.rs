@@ -34,13 +34,13 @@ const LONG_HELD: chrono::Duration = chrono::Duration::seconds(2);
 const HELD_MEMORY: chrono::Duration = chrono::Duration::seconds(60);
 /// The maximum number of cuts that are kept for scans that have not finished.
 const MAX_CUTS: usize = 1_024;
-/// The duration of a sweep above which the next sweep scans less far back, and the duration below which the
-/// next sweep scans further back.
+/// The duration of a sweep above which the next sweep scans less far back.
 const SWEEP_LONG: Duration = Duration::from_secs(1);
+/// The duration of a sweep below which the next sweep scans further back.
 const SWEEP_SHORT: Duration = Duration::from_millis(250);
-/// How far back a sweep scans after a full sweep that took longer than [`SWEEP_LONG`], and the depth from
-/// which on a sweep is full again.
+/// How far back a sweep scans after a full sweep that took longer than [`SWEEP_LONG`].
 const REDUCED_SWEEP_DEPTH: Duration = Duration::from_secs(60 * 60);
+/// The depth from which on a sweep is full again.
 const FULL_DEPTH: Duration = Duration::from_secs(64 * 24 * 60 * 60);
 
 /// The ranges that a scan covers: the index without the stretches, as columns for `pipeline.queue_heads_v1`.
@@ -270,8 +270,8 @@ impl Marks {
         };
     }
 
-    /// Notes the database's time, as an answer that has just arrived gave it.
-    pub(super) fn heard(&self, now: DateTime<Utc>) {
+    /// Records the database's time from an answer that has just arrived.
+    pub(super) fn record_time(&self, now: DateTime<Utc>) {
         self.0.lock().clock = Some((now, Instant::now()));
     }
 
@@ -374,13 +374,13 @@ impl Looked {
         asked.map(|(id, _)| *id).collect()
     }
 
-    /// Forgets the jobs that were known: the tick looks at everything that runs.
+    /// Forgets all recorded leases, because the tick reads the leases of all running jobs.
     pub(super) fn forget_leases(&mut self) {
         self.leased.clear();
     }
 
-    /// Remembers what a tick found out about the jobs it asked about, and others.
-    pub(super) fn saw(
+    /// Records the leases that a tick read, and removes the jobs that the tick asked about and did not find.
+    pub(super) fn record_leases(
         &mut self,
         asked: &[i64],
         leased: impl Iterator<Item = (i64, DateTime<Utc>)>,

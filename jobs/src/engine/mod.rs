@@ -78,7 +78,7 @@ pub use running_job::RunningJob;
 use schedule::Schedule;
 pub(crate) use slots::{Slots, covers};
 use tick::Ticker;
-pub(crate) use watchdog::BLOCKING_LIMIT;
+pub(crate) use watchdog::BLOCKING_THRESHOLD;
 
 /// The parts of one worker's engine, each with one owner.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ use crate::limits;
 
 /// How long to wait for an orphaned backend to finish its transaction.
 const ORPHANED_BACKEND_TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval at which an orphaned backend is checked.
 const ORPHANED_BACKEND_POLL: Duration = Duration::from_millis(20);
 /// The maximum age of unanswered claims that are released. An older one costs its job an attempt, when the
 /// lease expires.
@@ -40,10 +41,7 @@ pub(super) async fn give_back_unknown(
     let (Some(count), Some(queues), Some(since)) = (row.count, row.queues, row.since) else {
         return Ok(None);
     };
-    tracing::warn!(
-        count,
-        "released claimed jobs whose claim was never answered"
-    );
+    tracing::warn!(count, "released claims whose commit answer was lost");
     Ok(Some((queues, since)))
 }
 

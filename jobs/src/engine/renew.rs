@@ -14,8 +14,9 @@ use crate::attempt::Ledger;
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The time limit of one renewal. Jobs whose leases run out are stopped meanwhile.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(3);
-/// The interval at which held rows are checked, and the pause after a warning.
+/// The interval at which held rows are checked.
 const HELD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause after a warning about held rows.
 const HELD_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// The maximum number of leases in one statement.
 const MAX_LEASES: usize = 5_000;
@@ -48,7 +49,7 @@ impl Leases {
         connection.close().await;
     }
 
-    /// Reports rows that other sessions hold for long. The ends that wait for them keep their leases.
+    /// Logs the rows that other sessions hold for long. The ends that wait for such rows keep their leases.
     async fn report_held(&self) {
         let limit = self.config.held_warning;
         loop {

@@ -135,8 +135,9 @@ fn retried(end: &AttemptEnd) {
 /// The maximum number of jobs, owners or rows that one report names.
 const MAX_NAMED: usize = 5;
 
-/// The reasons why the ends of a report could not be written.
+/// The reason of unwritten ends if the database did not answer.
 pub(super) const NO_ANSWER: &str = "the database did not answer in time";
+/// The reason of unwritten ends if other sessions hold the rows that the ends change.
 pub(super) const ROWS_HELD: &str = "other sessions hold their rows";
 
 /// Logs ends that could not be written before the shutdown timed out.

@@ -119,14 +119,14 @@ pub(crate) struct QueueSlots {
     pub(crate) pattern: String,
     pub(crate) slots: u32,
     free: Arc<Semaphore>,
-    /// Whether a claim may find ready jobs. Cleared before a claim is sent, so that jobs which arrive during
-    /// the claim cause another claim.
+    /// Whether a claim may find ready jobs. The flag is cleared before a claim is sent, so that jobs which arrive
+    /// during the claim cause another claim.
     may_have_work: AtomicBool,
     /// The job that has waited longest in the queue, as far as this process knows.
     head: Mutex<Option<Head>>,
-    /// How many starts of this process have asked for a slot since the last transaction reserved slots.
+    /// The number of starts of this process that have asked for a slot since the last transaction reserved slots.
     asked_by_starts: AtomicU32,
-    /// How many slots the last transaction left to such starts.
+    /// The number of slots that the last transaction left to starts of this process.
     left_to_starts: AtomicU32,
 }
 
@@ -139,7 +139,7 @@ struct Head {
 impl QueueSlots {
     fn new(pattern: String, slots: u32) -> Result<Self> {
         limits::pattern("queue", &pattern)?;
-        if slots == 0 || slots > limits::SLOTS {
+        if slots == 0 || slots > limits::MAX_SLOTS {
             return Err(Error::SlotsOutOfRange {
                 queue: pattern,
                 slots,

@@ -2,8 +2,9 @@
 
 use chrono::{DateTime, NaiveDate, Utc};
 
-/// The first and the last rank. A rank is a negated priority.
+/// The first rank. A rank is a negated priority.
 pub(super) const MIN_RANK: i32 = i32::MIN;
+/// The last rank.
 pub(super) const MAX_RANK: i32 = i32::MAX;
 
 /// Returns the earliest timestamp of Postgres.

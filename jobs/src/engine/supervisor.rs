@@ -20,7 +20,7 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 const LAST_TASKS_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which the supervisor asks apalis whether the worker is stopping: apalis notifies a backend
 /// only after the last job has ended.
-const STOP_POLL: Duration = Duration::from_millis(20);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the engine from the registration of the worker until its last task has ended.
 pub(super) async fn run(engine: Arc<Engine>, context: WorkerContext) {
@@ -49,7 +49,7 @@ pub(super) async fn run(engine: Arc<Engine>, context: WorkerContext) {
 /// Stops the engine when apalis stops the worker.
 async fn follow_apalis(engine: Arc<Engine>, context: WorkerContext) {
     while !context.is_shutting_down() && !engine.lifecycle.has_reached(Phase::Draining) {
-        tokio::time::sleep(STOP_POLL).await;
+        tokio::time::sleep(STOP_POLL_INTERVAL).await;
     }
     engine.stop();
 }

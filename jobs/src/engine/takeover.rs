@@ -61,13 +61,14 @@ impl Takeovers {
         self.expired = tokens.iter().map(since).collect();
     }
 
-    /// Returns whether the lease of this token has been expired for long enough at `now`, and its row free.
+    /// Returns whether the lease of this token has been expired, and its row free, for long enough at `now`.
     pub(super) fn is_long_expired(&self, token: i64, now: Instant) -> bool {
         let since = self.expired.get(&token);
         since.is_some_and(|since| now.saturating_duration_since(*since) >= self.min_expired)
     }
 
-    /// Notes the time that a tick returned, which was asked for at `sent` and answered at `heard`.
+    /// Records the database's time that a tick returned. The tick was sent at `sent`, and its answer arrived at
+    /// `heard`.
     pub(super) fn tick(&mut self, now: DateTime<Utc>, sent: Instant, heard: Instant) {
         if let Some((before, asked, _)) = self.last {
             // The most that can have passed between the two readings of the database's clock.

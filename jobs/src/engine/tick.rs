@@ -271,7 +271,7 @@ impl Ticker {
             );
             self.write_row(connection, self.config.worker()).await?;
         }
-        marks.heard(row.now);
+        marks.record_time(row.now);
         let heard = Instant::now();
         takeovers.tick(row.now, sent, heard);
         let lost_tokens = row.lost_tokens.unwrap_or_default();
@@ -335,7 +335,7 @@ impl Ticker {
         if looks_everywhere {
             looked.forget_leases();
         }
-        looked.saw(&asked, leased.into_iter());
+        looked.record_leases(&asked, leased.into_iter());
         Ok(due)
     }
 

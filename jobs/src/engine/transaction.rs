@@ -57,7 +57,7 @@ pub(super) struct Committed {
     given_back: Vec<(String, DateTime<Utc>)>,
     /// The reason why inputs of jobs that are claimed by now could not be loaded. The claims must be given back.
     pub(super) load_error: Option<sqlx::Error>,
-    /// Where the claim looked, and what it learnt about the index.
+    /// The ranges that the claim scanned, and the positions that it found.
     looked: Option<(Ranges, Vec<Found>, DateTime<Utc>)>,
 }
 

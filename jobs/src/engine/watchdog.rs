@@ -12,7 +12,8 @@ use super::hooks::Hooks;
 use crate::attempt::Ledger;
 
 /// The duration of one poll of a job after which the watchdog logs the job.
-pub(crate) const BLOCKING_LIMIT: Duration = Duration::from_secs(1);
+pub(crate) const BLOCKING_THRESHOLD: Duration = Duration::from_secs(1);
+/// The interval at which the watchdog checks all running jobs.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Starts the watchdog's thread, which ends when the ledger is dropped.
@@ -33,7 +34,7 @@ fn watch(ledger: &Weak<Ledger>, hooks: &Hooks) {
         let Some(ledger) = ledger.upgrade() else {
             return;
         };
-        let blocked = ledger.blocked(BLOCKING_LIMIT);
+        let blocked = ledger.blocked(BLOCKING_THRESHOLD);
         logged.retain(|job| blocked.iter().any(|(blocked, ..)| blocked == job));
         for (job, time, label) in blocked {
             if logged.insert(job) {

@@ -14,7 +14,7 @@ pub(crate) struct Pages(Vec<Columns>);
 impl Pages {
     /// Checks all jobs and splits them into pages.
     pub(crate) fn of(jobs: Vec<NewJob>, bytes: limits::Bytes) -> Result<Self> {
-        if jobs.len() > limits::BULK {
+        if jobs.len() > limits::MAX_JOBS_PER_CALL {
             return Err(Error::TooMany { count: jobs.len() });
         }
         let mut size = 0;

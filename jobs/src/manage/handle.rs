@@ -84,7 +84,7 @@ impl JobHandle {
     /// # Errors
     ///
     /// [`Error::NoJob`] if the job does not exist; [`Error::WrongStatus`] if it has not failed;
-    /// [`Error::KeyTaken`] if a live job has its key by now; [`Error::JobOfRun`] if it is a step of a run;
+    /// [`Error::KeyTaken`] if a live job has its key by now; [`Error::OwnedJob`] if the job has an owner;
     /// [`Error::Busy`] if another transaction held the job's row for thirty seconds.
     pub async fn retry(&self) -> Result<()> {
         self.check_not_owned()?;
@@ -115,8 +115,8 @@ impl JobHandle {
     ///
     /// # Errors
     ///
-    /// [`Error::NoJob`] if the job does not exist; [`Error::WrongStatus`] if it is running; [`Error::JobOfRun`] if
-    /// it is a step of a run; [`Error::Busy`] if another transaction held the job's row for thirty seconds.
+    /// [`Error::NoJob`] if the job does not exist; [`Error::WrongStatus`] if it is running; [`Error::OwnedJob`] if
+    /// the job has an owner; [`Error::Busy`] if another transaction held the job's row for thirty seconds.
     pub async fn delete(&self) -> Result<()> {
         self.check_not_owned()?;
         let change = self.client.change(format!("job {}", self.id), "deleted");
@@ -130,10 +130,10 @@ impl JobHandle {
         self.check_result(outcome.as_deref(), "waiting or ended", "deleted")
     }
 
-    /// Refuses to change a job that an extension owns: the owner decides about it.
+    /// Returns an error if an extension owns the job: only the extension may change the job.
     fn check_not_owned(&self) -> Result<()> {
         if is_owned(self.id.get()) {
-            return Err(Error::JobOfRun { id: self.id });
+            return Err(Error::OwnedJob { id: self.id });
         }
         Ok(())
     }

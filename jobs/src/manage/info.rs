@@ -1,4 +1,4 @@
-//! What is known of a job and of its attempts.
+//! Information about jobs and their attempts.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,15 +31,15 @@ crate::text_enum! {
     Outcome, "outcome of an attempt";
     /// The attempt succeeded.
     Succeeded = "succeeded",
-    /// The attempt succeeded and ended its run early.
-    EndedRun = "ended_run",
+    /// The attempt succeeded and ended its owner early.
+    EndedOwner = "ended_run",
     /// The attempt failed, and the job was retried.
     Retried = "retried",
     /// The attempt failed, and no attempts were left.
     Failed = "failed",
     /// The attempt failed and asked for no further attempt.
     Discarded = "discarded",
-    /// The attempt did not end by itself, and the job was not retried because its run was being cancelled.
+    /// The attempt did not end by itself, and the job was not retried because its owner was being cancelled.
     Cancelled = "cancelled",
 }
 

@@ -1,11 +1,11 @@
-//! Canonical JSON: equal values have equal texts.
+//! Writes canonical JSON, in which equal values have equal texts.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-/// Writes a JSON text in canonical form: sorted keys, no blanks, one escape for each character. Numbers stay as they
-/// are written, because any other form could lose digits. The nesting of the text must be bounded.
+/// Writes a JSON text in canonical form: sorted keys, no blanks, one escape for each character. Numbers keep their
+/// text, because any other form could lose digits. The nesting of the text must be bounded.
 pub(super) fn write(json: &str, into: &mut String) {
     let json = json.trim();
     match json.as_bytes().first() {
@@ -45,10 +45,11 @@ pub(super) fn write(json: &str, into: &mut String) {
         }
         _ => {}
     }
-    // A number or a literal. Text that is not JSON stays as it is, and differs from every JSON text.
+    // The text is a number or a literal. A text that is not JSON is copied, and differs from every JSON text.
     into.push_str(json);
 }
 
+/// Writes a string as JSON.
 fn string(text: &str, into: &mut String) {
     into.push_str(&serde_json::Value::from(text).to_string());
 }

@@ -51,7 +51,7 @@ jobs::text_enum! {
     Cancelled = "cancelled",
     /// The run or the step was skipped.
     Skipped = "skipped",
-    /// The step was skipped because a branch chose another arm, or because the failure it comes after did not happen.
+    /// The step was skipped, because a branch chose another arm or the failure it waits for did not happen.
     SkippedByBranch = "skipped_by_branch",
 }
 

@@ -1,6 +1,6 @@
-//! Starts that gather while another start of the same client is under way, and are then sent together.
+//! Groups the starts that gather while another start of the same client is under way.
 //!
-//! A lone start is sent at once. While it is under way, further starts wait, and the next statement takes all of them
+//! A single start is sent at once. While it is under way, further starts wait, and the next statement takes all of them
 //! that have the same graph: a process that starts many runs, each by a call of its own, pays for few commits. Each
 //! caller gets its own run. If a group fails, each of its starts is sent again alone, with the same id and nonce, so
 //! that one that fails because of its data does not fail the others, and none is started twice.
@@ -21,10 +21,11 @@ use super::send::resend_on_pool;
 use super::start_plan::StartPlan;
 use crate::{Error, Result};
 
-/// How long a start waits for the one before. A start that takes longer does not hold up the others.
+/// The maximum time that a start waits for the start before it.
 const MAX_WAIT: Duration = Duration::from_millis(10);
-/// The maximum number of runs and of steps in a group.
+/// The maximum number of runs in a group.
 const MAX_RUNS: usize = 500;
+/// The maximum number of steps in a group.
 const MAX_STEPS: usize = 10_000;
 
 /// The starts of a client and its clones that wait to be sent.
@@ -48,25 +49,27 @@ struct Request {
 
 #[derive(Debug)]
 enum Answer {
+    /// The run with this id was started.
     Started(i64),
-    /// The group could not be sent: no connection was free.
+    /// The group could not be sent, because no connection was free.
     NoConnection,
     /// The group failed.
     Failed(Box<Failed>),
 }
 
-/// A start whose group failed, which is sent again alone.
+/// A start whose group failed. The start is sent again alone.
 #[derive(Debug)]
 struct Failed {
     run: NewRun,
     nonce: i64,
-    /// The id that was sent, if one was.
+    /// The run id that was sent with the group, if an id had been taken.
     id: Option<i64>,
-    /// Kept until the start is done: only then do the claims of lost answers exist for sure, or not at all.
+    /// The offers whose answers were lost. They are kept until the start is done, because only then is it certain
+    /// whether their claims exist.
     _lost: Arc<Vec<Offer>>,
 }
 
-/// Returns whether this start may be sent with others.
+/// Returns whether this start may be sent together with other starts.
 pub(super) fn is_groupable(plan: &StartPlan<'_>) -> bool {
     plan.count == 1
         && !plan.has_keys
@@ -84,7 +87,7 @@ pub(super) fn try_send(client: &Client) -> Option<Sender> {
     is_free.then(|| Sender(client.clone()))
 }
 
-/// Starts a run together with others that wait. Returns its id.
+/// Starts a run together with other waiting starts. Returns the id of the run.
 pub(super) async fn wait(client: &Client, run: NewRun) -> Result<i64> {
     let starts = &client.shared.starts;
     let mut answer = starts.enter(client, run);
@@ -103,7 +106,7 @@ pub(super) async fn wait(client: &Client, run: NewRun) -> Result<i64> {
     }
 }
 
-/// Sends a start alone that was sent in a group before, with the same nonce and id.
+/// Sends a start of a failed group again alone, with the same nonce and id.
 async fn resend(client: &Client, failed: Failed) -> Result<i64> {
     let Failed {
         run,
@@ -120,7 +123,7 @@ async fn resend(client: &Client, failed: Failed) -> Result<i64> {
     started.ok_or(Error::Database(sqlx::Error::RowNotFound))
 }
 
-/// The right to send a start. When the start is done, the starts that have gathered meanwhile are sent.
+/// The right to send a start. Dropping the sender sends the starts that have gathered meanwhile.
 pub(super) struct Sender(Client);
 
 impl Drop for Sender {
@@ -132,6 +135,7 @@ impl Drop for Sender {
 }
 
 impl Starts {
+    /// Adds a start to the waiting ones. Returns the channel of its answer.
     fn enter(&self, client: &Client, run: NewRun) -> oneshot::Receiver<Answer> {
         let (tell, answer) = oneshot::channel();
         let mut state = self.state.lock();
@@ -145,7 +149,7 @@ impl Starts {
         answer
     }
 
-    /// Sends the starts that wait, in a task: callers that stop waiting do not stop the starts of others.
+    /// Sends the waiting starts in a task, so that a caller that stops waiting does not stop the starts of others.
     fn send_waiting(&self, client: &Client) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
@@ -165,7 +169,7 @@ impl Starts {
         });
     }
 
-    /// Takes the start that has waited longest, and others with the same graph.
+    /// Takes the start that has waited longest, and other starts with the same graph.
     fn take(&self, page: usize) -> Option<Vec<Request>> {
         let mut state = self.state.lock();
         state.waiting.retain(|request| !request.answer.is_closed());
@@ -192,7 +196,7 @@ impl Starts {
     }
 }
 
-/// Sends a group, and answers each caller.
+/// Sends a group of starts, and answers each caller.
 async fn send(client: &Client, group: Vec<Request>) {
     let (runs, answers): (Vec<NewRun>, Vec<_>) = group
         .into_iter()

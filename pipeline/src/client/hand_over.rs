@@ -15,14 +15,14 @@ use crate::db::ids::{run_of, step_id};
 use crate::db::shape::arrange;
 use crate::graph::Node;
 
-/// The maximum size of the params of a step that is handed over, in bytes. Larger params are loaded by the claim,
-/// which bounds them together.
-const MAX_PARAMS: usize = 8 << 10;
+/// The maximum size of the params of a step that is handed over, in bytes. A step with larger params queues, because a
+/// claim bounds the total size of the params that it loads.
+const MAX_PARAMS_BYTES: usize = 8 << 10;
 
-/// A start that is ready to be sent.
+/// The statement of a start, ready to be sent.
 pub(super) type Statement<F> = sqlx::query::Map<'static, Postgres, F, PgArguments>;
 
-/// First steps of a start for which a worker of this process has reserved slots.
+/// The first steps of a start for which a worker of this process has reserved slots.
 #[derive(Debug)]
 pub(super) struct Offer {
     hand_over: HandOver,
@@ -33,14 +33,14 @@ pub(super) struct Offer {
 pub(super) struct Answer {
     pub(super) connection: PoolConnection<Postgres>,
     pub(super) row: Result<StartRow, sqlx::Error>,
-    /// The offer, if the answer was lost: the worker may have claimed its jobs. When the offer is dropped, the
-    /// worker gives such claims back.
+    /// The offer, if the answer was lost. The worker may have claimed the jobs of the offer. When the offer is dropped,
+    /// the worker releases such claims.
     pub(super) lost: Option<Offer>,
 }
 
 impl Offer {
     /// Reserves slots for first steps in a worker of this process that serves this database, and sets the tokens
-    /// of these steps. Returns `None` if all of them have to queue.
+    /// of these steps. Returns `None` if all first steps have to queue.
     pub(super) fn of(database: &str, group: &Group<'_>, steps: &mut [StepRow<'_>]) -> Option<Self> {
         if group.is_chained {
             return None;
@@ -61,8 +61,8 @@ impl Offer {
         (self.hand_over.worker(), self.hand_over.database())
     }
 
-    /// Sends the start, and starts the jobs that were handed over. Runs in a task of its own: the jobs are started
-    /// even if the caller stops waiting.
+    /// Sends the start, and starts the jobs that were handed over. Both happen in a task of their own, so that the jobs
+    /// are started even if the caller stops waiting.
     pub(super) async fn send<F>(
         self,
         connection: PoolConnection<Postgres>,
@@ -104,7 +104,7 @@ impl Offer {
         }
     }
 
-    /// Starts the jobs of the new runs, or gives them back if the worker cannot start them any more.
+    /// Starts the jobs of the new runs, or gives the jobs back if the worker can no longer start them.
     async fn begin(self, connection: &mut PgConnection, row: &StartRow) {
         let Self {
             mut hand_over,
@@ -132,13 +132,13 @@ impl Offer {
     }
 }
 
-/// Reserves a slot for a first step, and sets its token. Returns the job of the step.
+/// Reserves a slot for a first step, and sets the step's token. Returns the job of the step.
 fn offer(hand_over: &mut HandOver, group: &Group<'_>, step: &mut StepRow<'_>) -> Option<Claimed> {
     let node = group.graph.node(u32::try_from(step.no).ok()?)?;
     let (kind, version) = node.job()?;
     let options = node.options()?;
     let params = step.params.as_ref().map_or("null", |params| &*params.0);
-    if options.delay_ms > 0 || params.len() > MAX_PARAMS {
+    if options.delay_ms > 0 || params.len() > MAX_PARAMS_BYTES {
         return None;
     }
     let token = hand_over.reserve(&options.queue, kind, version, options.priority)?;

@@ -159,7 +159,7 @@ async fn insert_group(
     found: &mut [FoundRun],
 ) -> Result<()> {
     let fingerprint = group.graph.fingerprint();
-    let mut graph = client.remembered().graph(&fingerprint);
+    let mut graph = client.id_cache().graph(&fingerprint);
     let mut tries = 0;
     loop {
         let sent = match graph {
@@ -182,14 +182,14 @@ async fn insert_group(
             Sent::NoGraph if tries > MAX_ID_RETRIES => return Err(sqlx::Error::RowNotFound.into()),
             Sent::NoGraph => {
                 let stored = store(connection, group.graph, Visibility::AtCommit).await?;
-                client.remembered().set_graph(fingerprint, stored);
+                client.id_cache().set_graph(fingerprint, stored);
                 graph = Some(stored);
             }
             Sent::IdTaken if tries > MAX_ID_RETRIES => return Err(Error::IdsTaken { tries }),
             Sent::IdTaken => {
-                client.remembered().forget_ids();
+                client.id_cache().forget_ids();
                 let others = client
-                    .remembered()
+                    .id_cache()
                     .take_ids(connection, group.at.len())
                     .await?;
                 for (at, id) in group.at.iter().zip(others) {

@@ -1,4 +1,4 @@
-//! Lists of runs, a page at a time.
+//! Lists runs by filter, page by page.
 
 use chrono::{DateTime, Utc};
 use jobs::{Cursor, Page};
@@ -7,7 +7,7 @@ use super::state::run_info;
 use super::{Client, RunInfo};
 use crate::{Result, RunStatus};
 
-/// Selects the runs of a list.
+/// Selects the runs that [`Client::runs`] lists.
 ///
 /// ```no_run
 /// # use pipeline::{Client, RunFilter, RunStatus};
@@ -37,24 +37,24 @@ pub struct RunFilter {
 }
 
 impl RunFilter {
-    /// Selects all runs.
+    /// Creates a filter that selects all runs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Selects the runs of a pipeline.
+    /// Selects the runs of this pipeline.
     pub fn pipeline(mut self, name: impl Into<String>) -> Self {
         self.pipeline = Some(name.into());
         self
     }
 
-    /// Selects the runs with this status; several calls select the runs with any of these statuses.
+    /// Selects the runs with this status. Several calls select runs with any of the statuses.
     pub fn status(mut self, status: RunStatus) -> Self {
         self.statuses.push(status);
         self
     }
 
-    /// Selects the runs with this tag; several calls select the runs with all of these tags.
+    /// Selects the runs with this tag. Several calls select runs with all of the tags.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         self
@@ -72,7 +72,7 @@ impl RunFilter {
         self
     }
 
-    /// Selects the runs after a page: the cursor is [`Page::next`] of that page.
+    /// Selects the runs after this cursor, which is [`Page::next`] of the page before.
     pub fn after(mut self, cursor: Cursor) -> Self {
         self.after = Some(cursor);
         self
@@ -84,7 +84,7 @@ impl RunFilter {
         self
     }
 
-    /// Returns the `created_at` and the id before which the listed runs lie in the order of both.
+    /// Returns the upper bound of the listed runs: each has a smaller pair of `created_at` and id.
     fn end(&self) -> (Option<DateTime<Utc>>, i64) {
         let before = self.before.map(|time| Cursor::new(time, i64::MIN));
         match before.into_iter().chain(self.after).min() {
@@ -95,7 +95,8 @@ impl RunFilter {
 }
 
 impl Client {
-    /// Lists runs, a page at a time, the newest first; runs that were created at the same time are ordered by their ids.
+    /// Returns a page of the runs that a filter selects, the newest first. Runs with the same creation time are
+    /// ordered by id.
     ///
     /// A run that is created between two pages does not move the others. A run whose transaction commits late may
     /// appear on a page that was already read.

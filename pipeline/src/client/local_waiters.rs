@@ -1,8 +1,8 @@
-//! Tells the clients of this process about runs that its worker has ended, with what the runs returned.
+//! Passes the ends and outputs of runs from a worker to the waiting clients of the same process.
 //!
-//! A client in another process learns of the end by a notification. That takes two connections and two more
+//! A client in another process learns of the end by a notification. A notification takes two connections and two more
 //! statements, which a client in this process need not wait for. If the steps whose outputs the run returns have
-//! ended in the same transaction, their outputs are still in memory, and nothing is read at all.
+//! ended in the same transaction, their outputs are still in memory, and no query is necessary.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,31 +11,32 @@ use jobs::extension::{AfterCommit, AttemptEnd};
 use parking_lot::Mutex;
 
 use super::output::{OutputRow, Returned, read};
-use super::waiters::{self, Told};
+use super::waiters::{self, RunEnd};
 use crate::RunStatus;
 use crate::db::ended_run::EndedRunRow;
 use crate::db::ids::{no_of, run_of};
 
-/// The maximum number of runs that one transaction tells about directly. Waiters of further runs are notified.
+/// The maximum number of runs whose ends one transaction passes on in memory. Waiters of further runs learn of the end
+/// by a notification.
 const MAX_RUNS: usize = 200;
-/// The maximum number of graphs whose output steps are remembered.
+/// The maximum number of graphs whose output steps are cached.
 const MAX_GRAPHS: usize = 1_000;
 
-/// Output steps by graph: rows of [`read`] without what belongs to a run. A graph never changes. The key is the identity
-/// of the database, which is another one after a restore, and the graph's id.
+/// The output steps of graphs: rows of [`read`] without the values of a run. A graph never changes. The key is the
+/// identity of the database, which changes with a restore, and the graph's id.
 type OutputSteps = HashMap<(String, i64), Arc<[OutputRow]>>;
 
-/// The output steps of the graphs whose runs have ended lately.
+/// The cached output steps of graphs whose runs have ended in this process.
 static OUTPUT_STEPS: Mutex<Option<OutputSteps>> = Mutex::new(None);
 
-/// A run that has ended and is waited for, with the outputs of its steps that succeeded in the same transaction.
+/// An ended run with waiters, and the outputs of its steps that succeeded in the same transaction.
 struct Ended {
     row: EndedRunRow,
     outputs: HashMap<i32, String>,
 }
 
-/// Returns the call that tells the waiters of this process about runs that end in this transaction. `ends` are the
-/// ends that the transaction writes. If the outputs cannot be read, only the statuses are told.
+/// Returns the call that notifies the waiters of this process of the runs that end in this transaction. `ends` are the
+/// ends that the transaction writes. If the outputs cannot be read, the waiters get only the statuses.
 pub(crate) fn ended(runs: Vec<EndedRunRow>, ends: &[&AttemptEnd]) -> Option<AfterCommit> {
     let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
     let waited_for: HashSet<i64> = waiters::waited_for(&ids, MAX_RUNS).into_iter().collect();
@@ -56,7 +57,7 @@ pub(crate) fn ended(runs: Vec<EndedRunRow>, ends: &[&AttemptEnd]) -> Option<Afte
             let (mut ended, mut unknown) = (Vec::with_capacity(runs.len()), Vec::new());
             for mut run in runs {
                 match from_memory(database, &mut run) {
-                    Some(told) => ended.push((run.row.id, told)),
+                    Some(end) => ended.push((run.row.id, end)),
                     None => unknown.push(run.row),
                 }
             }
@@ -68,8 +69,8 @@ pub(crate) fn ended(runs: Vec<EndedRunRow>, ends: &[&AttemptEnd]) -> Option<Afte
             let ended = match read(connection, &ids, false).await {
                 Ok(rows) => rows
                     .chunk_by(|one, other| one.run == other.run)
-                    .inspect(|rows| remember(database, rows))
-                    .filter_map(|rows| told(rows, &unknown))
+                    .inspect(|rows| cache_output_steps(database, rows))
+                    .filter_map(|rows| run_end(rows, &unknown))
                     .collect(),
                 Err(error) => {
                     tracing::debug!(%error, "outputs of ended runs could not be read for the clients of this process");
@@ -81,7 +82,7 @@ pub(crate) fn ended(runs: Vec<EndedRunRow>, ends: &[&AttemptEnd]) -> Option<Afte
     }))
 }
 
-/// Returns the outputs of the steps of these runs that succeeded, by the run and the number of the step.
+/// Returns the outputs of the succeeded steps of these runs, by run and step number.
 fn outputs(ends: &[&AttemptEnd], runs: &HashSet<i64>) -> HashMap<i64, HashMap<i32, String>> {
     let mut outputs: HashMap<i64, HashMap<i32, String>> = HashMap::new();
     for end in ends
@@ -97,8 +98,8 @@ fn outputs(ends: &[&AttemptEnd], runs: &HashSet<i64>) -> HashMap<i64, HashMap<i3
     outputs
 }
 
-/// Returns what the waiters of a run are told, if everything that the run returned is in memory.
-fn from_memory(database: &str, run: &mut Ended) -> Option<Told> {
+/// Returns the end of a run with its output, if all parts of the output are in memory.
+fn from_memory(database: &str, run: &mut Ended) -> Option<RunEnd> {
     if run.row.status.parse().ok() != Some(RunStatus::Succeeded) || run.outputs.is_empty() {
         return None;
     }
@@ -110,20 +111,20 @@ fn from_memory(database: &str, run: &mut Ended) -> Option<Told> {
             run: run.row.id,
             status: run.row.status.clone(),
             step_status: Some("succeeded".to_owned()),
-            // Two output steps may be the same one: that is left to the database.
+            // A step may be listed twice: the second lookup finds no output, and the database is queried instead.
             output: Some(run.outputs.remove(&step.no?)?),
             ..step.clone()
         });
     }
-    Some(Told {
+    Some(RunEnd {
         status: Some(RunStatus::Succeeded),
         returned: Some(Returned(rows)),
     })
 }
 
-/// Remembers the output steps of a graph, unless one of them may succeed with another output than that of its
-/// attempt: only jobs cannot.
-fn remember(database: &str, rows: &[OutputRow]) {
+/// Caches the output steps of a graph if all of them are jobs. Only the output of a job is always the output of its
+/// attempt.
+fn cache_output_steps(database: &str, rows: &[OutputRow]) {
     let is_job = |row: &OutputRow| row.kind.as_deref() == Some("job");
     if !rows.iter().all(is_job) {
         return;
@@ -147,16 +148,16 @@ fn remember(database: &str, rows: &[OutputRow]) {
     );
 }
 
-/// Returns what the waiters of a run are told if its outputs are not known.
-fn status(run: &EndedRunRow) -> Option<(i64, Told)> {
+/// Returns the end of a run without its output; `None` if this version does not know the run's status.
+fn status(run: &EndedRunRow) -> Option<(i64, RunEnd)> {
     let status = Some(run.status.parse().ok()?);
     let returned = None;
-    Some((run.id, Told { status, returned }))
+    Some((run.id, RunEnd { status, returned }))
 }
 
-/// Returns what the waiters of a run are told; `None` if this version does not know the run's status. A run that was
-/// reopened after the end has another status than it ended with: only the latter is told.
-fn told(rows: &[OutputRow], ended: &[EndedRunRow]) -> Option<(i64, Told)> {
+/// Returns the end of a run with its output; `None` if this version does not know the run's status. If the run was
+/// reopened in the meantime, the end has only the status with which the run ended.
+fn run_end(rows: &[OutputRow], ended: &[EndedRunRow]) -> Option<(i64, RunEnd)> {
     let first = rows.first()?;
     let end = ended.iter().find(|run| run.id == first.run)?;
     if end.status != first.status {
@@ -167,6 +168,6 @@ fn told(rows: &[OutputRow], ended: &[EndedRunRow]) -> Option<(i64, Told)> {
     let returned = (!is_large).then(|| Returned(rows.to_vec()));
     status.map(|status| {
         let status = Some(status);
-        (first.run, Told { status, returned })
+        (first.run, RunEnd { status, returned })
     })
 }

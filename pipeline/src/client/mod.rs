@@ -7,6 +7,7 @@ mod control;
 mod events;
 mod grouped;
 mod hand_over;
+mod id_cache;
 mod insert;
 mod list;
 pub(crate) mod local_waiters;
@@ -14,7 +15,6 @@ mod new_run;
 mod output;
 mod prune;
 mod reconciler_stats;
-mod remembered;
 mod rerun;
 mod rows;
 mod run;
@@ -35,10 +35,10 @@ use crate::{Result, RunId};
 pub use control::Reopen;
 pub use events::{Event, EventStatus};
 use grouped::Starts;
+use id_cache::IdCache;
 pub use list::RunFilter;
 pub use new_run::{EventLevel, IntoRun, NewRun};
 pub use reconciler_stats::ReconcilerStats;
-use remembered::Remembered;
 pub use run::Run;
 pub use stage::{IntoStage, Stage, Started, StartedRuns};
 pub use start::Start;
@@ -63,7 +63,7 @@ pub struct Client {
 /// The state that the clones of a client share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    remembered: Remembered,
+    id_cache: IdCache,
     /// The starts that wait to be sent.
     starts: Starts,
     /// The callers that wait for the end of a run.
@@ -79,7 +79,7 @@ impl Client {
         }
     }
 
-    /// Creates a client on a new pool with the default settings of sqlx.
+    /// Connects to a database and creates a client with a pool of its own.
     ///
     /// # Errors
     ///
@@ -108,8 +108,8 @@ impl Client {
         self
     }
 
-    fn remembered(&self) -> &Remembered {
-        &self.shared.remembered
+    fn id_cache(&self) -> &IdCache {
+        &self.shared.id_cache
     }
 
     /// Starts one run, or several runs together, when awaited. Takes a pipeline, or a tuple, an array or a `Vec` of
@@ -137,7 +137,7 @@ impl Client {
         Start::new(self, Target::Pool(self.pool()), stage)
     }
 
-    /// Starts runs in the caller's transaction: they become visible when it commits, and are discarded if it rolls
+    /// Starts runs in the caller's transaction: the runs become visible when it commits, and do not exist if it rolls
     /// back. If another open transaction has taken the key of a run, the start waits for that transaction. On a
     /// connection that is in no transaction, the start is a transaction of its own.
     pub fn start_in<'a, S: IntoStage>(

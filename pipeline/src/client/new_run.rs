@@ -1,4 +1,4 @@
-//! A run that is to be started, with its options.
+//! Runs to start, with their options.
 
 use jobs::extension::limits;
 use sha2::{Digest as _, Sha256};
@@ -13,7 +13,7 @@ use crate::{Error, Invalid, Result};
 /// The maximum length of an actor, in bytes.
 const MAX_ACTOR_BYTES: usize = 256;
 
-/// Which [events](crate::Run::events) of a run are stored.
+/// The level that decides which [events](crate::Run::events) of a run are stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, sqlx::Type)]
 #[sqlx(
     type_name = "pipeline.event_level",
@@ -33,7 +33,7 @@ pub enum EventLevel {
     All,
 }
 
-/// A run that is to be started, with options of its own: [`Client::start`](crate::Client::start) takes it in place of a
+/// A run to start, with options of its own. [`Client::start`](crate::Client::start) takes a `NewRun` in place of a
 /// pipeline.
 #[derive(Debug)]
 pub struct NewRun<O = ()> {
@@ -56,9 +56,11 @@ impl<O> NewRun<O> {
         }
     }
 
-    /// Sets the key of the run. As long as the run is kept, its pipeline has no other run with this key: starting the
-    /// pipeline again with the same key and params returns the existing run, and with other params returns
-    /// [`Error::KeyConflict`]. The key stands for the runs that are chained in the same start, too.
+    /// Sets the key of the run, which is unique among the runs of its pipeline.
+    ///
+    /// As long as the run is kept, starting the pipeline again with the same key and params returns the existing run,
+    /// and starting it with other params returns [`Error::KeyConflict`]. The key also applies to the runs that are
+    /// chained in the same start.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
@@ -79,7 +81,7 @@ impl<O> NewRun<O> {
         self
     }
 
-    /// Sets which events of the run are stored; by default, those of the run and the end of each step.
+    /// Sets which events of the run are stored. The default is [`EventLevel::Steps`].
     #[must_use]
     pub fn event_level(mut self, level: EventLevel) -> Self {
         self.event_level = level;
@@ -97,7 +99,7 @@ impl<O> NewRun<O> {
         }
     }
 
-    /// Checks everything that can be checked before anything is written.
+    /// Checks the kinds of the steps and the limits of the params and options, before anything is written.
     pub(super) fn check(&self) -> Result<()> {
         let name = || self.pipeline.name().to_owned();
         for node in self.pipeline.graph().nodes() {
@@ -127,12 +129,12 @@ impl<O> NewRun<O> {
             together += params.len();
         }
         // One row holds the params of all callbacks until the run ends.
-        if together > limits::DATA {
+        if together > limits::MAX_DATA_BYTES {
             return Err(Error::TooLarge {
                 of: name(),
                 what: "callbacks' params together",
                 size: together,
-                limit: limits::DATA,
+                limit: limits::MAX_DATA_BYTES,
             });
         }
         if let Some(params) = self.pipeline.own_params() {
@@ -161,7 +163,7 @@ impl<O> NewRun<O> {
             Ok(())
         };
         if let Some(key) = &self.key {
-            word("key", key, key.len(), limits::KEY, "bytes")?;
+            word("key", key, key.len(), limits::MAX_KEY_BYTES, "bytes")?;
         }
         if let Some(actor) = &self.actor {
             word("actor", actor, actor.len(), MAX_ACTOR_BYTES, "bytes")?;
@@ -173,7 +175,7 @@ impl<O> NewRun<O> {
                 limit: MAX_TAGS,
             });
         }
-        // As many characters as the tag of a pipeline may have, which is a tag of its runs.
+        // The limit is that of a pipeline's tags, because they become tags of its runs.
         self.tags
             .iter()
             .try_for_each(|tag| word("tag", tag, tag.chars().count(), MAX_TAG_CHARS, "characters"))
@@ -207,9 +209,10 @@ impl<O> NewRun<O> {
             + undeclared * step_size(&None)
     }
 
-    /// Returns a hash of the params, by which runs with the same key are compared: of the pipeline's own params if it
-    /// has some, else of the params of its steps and callbacks. The order of the keys of an object does not matter. The
-    /// params have been checked.
+    /// Returns the hash of the params by which runs with the same key are compared.
+    ///
+    /// The hash covers the pipeline's own params if the pipeline has some, and otherwise the params of its steps and
+    /// callbacks. The order of the keys of an object does not matter. The params must have been checked.
     pub(super) fn params_hash(&self) -> Vec<u8> {
         let mut hash = Sha256::new();
         let mut add = |json: Option<&str>| {
@@ -254,14 +257,14 @@ pub(super) fn step_size(params: &Option<&str>) -> usize {
     8 + params.map_or(0, str::len)
 }
 
-/// Checks the size of a JSON text, and that Postgres can store it.
+/// Checks the size of a JSON text, and that Postgres can store the text.
 fn data(of: &str, what: &'static str, json: &str) -> Result<()> {
-    if json.len() > limits::DATA {
+    if json.len() > limits::MAX_DATA_BYTES {
         return Err(Error::TooLarge {
             of: of.to_owned(),
             what,
             size: json.len(),
-            limit: limits::DATA,
+            limit: limits::MAX_DATA_BYTES,
         });
     }
     limits::json(json).map_err(|found| Error::NotStorable {
@@ -286,7 +289,7 @@ pub trait IntoRun {
     ///
     /// # Errors
     ///
-    /// All problems of the pipeline's graph.
+    /// [`Invalid`] with all problems of the pipeline's graph.
     fn into_run(self) -> Result<NewRun<Self::Output>, Invalid>;
 }
 

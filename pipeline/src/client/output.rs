@@ -1,4 +1,4 @@
-//! The outputs of a run and of its steps.
+//! Reads the output of a run and of its steps.
 
 use jobs::extension::{InputValue, redact};
 use serde::de::DeserializeOwned;
@@ -23,9 +23,9 @@ impl<O: DeserializeOwned> Run<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotEnded`] if the run has not ended; [`Error::NoOutput`] if a step whose output is part of it failed or
-    /// did not run; [`Error::Undecodable`] if the stored output is not an `O`; [`Error::NoRun`] if the run does not
-    /// exist.
+    /// [`Error::NotEnded`] if the run has not ended; [`Error::NoOutput`] if a step whose output is part of the run's
+    /// output failed or did not run; [`Error::Undecodable`] if the stored output is not an `O`; [`Error::NoRun`] if the
+    /// run does not exist.
     pub async fn output(&self) -> Result<O> {
         let rows = read(self.client().pool(), &[self.id().get()], true).await?;
         let first = rows.first().ok_or(Error::NoRun(self.id()))?;
@@ -61,7 +61,7 @@ impl<O: DeserializeOwned> Run<O> {
     }
 }
 
-/// A step whose output is part of what its run returned.
+/// A step whose output is part of its run's output.
 #[derive(Clone)]
 pub(crate) struct OutputRow {
     pub(crate) run: i64,
@@ -74,12 +74,12 @@ pub(crate) struct OutputRow {
     pub(super) step_status: Option<String>,
     pub(super) output: Option<String>,
     pub(super) may_lack: Option<bool>,
-    /// Whether the output, or the graph, is too large to be read with those of other runs.
+    /// Whether the output or the graph is too large to be read together with those of other runs.
     pub(crate) is_large: bool,
 }
 
-/// Reads what runs returned: at least one row for each run that exists, in the order of the runs. Without `all`,
-/// omits large outputs.
+/// Reads the outputs of runs: at least one row for each run that exists, in the order of the runs. Without `all`, the
+/// rows omit large outputs.
 pub(crate) async fn read(
     executor: impl PgExecutor<'_>,
     runs: &[i64],
@@ -90,7 +90,7 @@ pub(crate) async fn read(
         .await
 }
 
-/// The rows of a run that has ended.
+/// The output rows of a run that has ended.
 #[derive(Clone)]
 pub(crate) struct Returned(pub(crate) Vec<OutputRow>);
 
@@ -130,7 +130,7 @@ impl Returned {
 }
 
 impl<O> Run<O> {
-    /// Returns the output of a step, which exists when the step has succeeded.
+    /// Returns the output of a step that has succeeded.
     ///
     /// ```no_run
     /// # async fn example(run: pipeline::Run) -> pipeline::Result<()> {
@@ -165,7 +165,7 @@ fn no_output(run: RunId, step: String, status: StepStatus) -> Error {
     Error::NoOutput { run, step, status }
 }
 
-/// The outputs of steps, before they are decoded together.
+/// The outputs of steps that are decoded together.
 struct Outputs {
     run: RunId,
     steps: Vec<String>,
@@ -194,11 +194,13 @@ impl Outputs {
             None => InputValue::Value("null".to_owned()),
             Some(shape) => arrange(shape, &mut values),
         };
-        given.decode().map_err(|error| self.blame(shape, &error))
+        given
+            .decode()
+            .map_err(|error| self.undecodable(shape, &error))
     }
 
-    /// Returns the error that names the step whose output does not decode, and the path in it.
-    fn blame(
+    /// Returns the error for an output that cannot be decoded, with the step and the path in its output.
+    fn undecodable(
         self,
         shape: Option<&Shape>,
         error: &serde_path_to_error::Error<serde_json::Error>,

@@ -1,4 +1,4 @@
-//! Starting a run again: a new run with the graph and the params of another run.
+//! Reruns: new runs with the graph and the params of another run.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) async fn rerun<O>(run: &Run<O>) -> Result<Run<O>> {
         let outcome = async {
             let mut connection = client.pool().acquire().await?;
             if ids.is_empty() {
-                ids = client.remembered().take_ids(&mut connection, 1).await?;
+                ids = client.id_cache().take_ids(&mut connection, 1).await?;
             }
             sqlx::query_file!("src/sql/rerun.sql", run.id().get(), ids[0], nonce)
                 .fetch_optional(&mut *connection)
@@ -31,7 +31,7 @@ pub(super) async fn rerun<O>(run: &Run<O>) -> Result<Run<O>> {
             }
             Ok(Some(_)) if tries == MAX_ID_RETRIES => return Err(Error::IdsTaken { tries }),
             Ok(Some(_)) => {
-                client.remembered().forget_ids();
+                client.id_cache().forget_ids();
                 ids.clear();
                 tries += 1;
             }

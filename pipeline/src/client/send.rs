@@ -16,7 +16,8 @@ use crate::{Error, Result};
 
 /// The maximum number of times that a start is sent again after a lost answer or a conflict.
 pub(super) const MAX_RESENDS: u32 = 3;
-/// A run of a start.
+
+/// A run of a start, and how the database found the run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FoundRun {
     pub(super) id: i64,
@@ -26,7 +27,7 @@ pub(super) struct FoundRun {
 /// How the database found a run of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The start made the run.
+    /// The start created the run.
     New,
     /// The key belongs to an existing run with the same params.
     Existing,
@@ -45,7 +46,7 @@ impl FoundRun {
     }
 }
 
-/// Sends a start on a connection of the pool, and sends it again if the answer is lost: the database recognises
+/// Sends a start on a connection of the pool, and sends the start again if the answer is lost. The database recognises
 /// the start by its nonces.
 pub(super) async fn on_pool(
     client: &Client,
@@ -55,8 +56,8 @@ pub(super) async fn on_pool(
     resend_on_pool(client, pool, plan, &mut Vec::new(), &mut Vec::new()).await
 }
 
-/// Sends a start that may have been sent before with these ids. `lost` has to be dropped when the start is done: only
-/// then do the claims of lost answers exist for sure, or not at all.
+/// Sends a start that may have been sent before with these ids. The caller has to keep `lost` until the start is done,
+/// because only then is it certain whether the claims of lost answers exist.
 pub(super) async fn resend_on_pool(
     client: &Client,
     pool: &PgPool,
@@ -66,7 +67,7 @@ pub(super) async fn resend_on_pool(
 ) -> Result<Vec<FoundRun>> {
     let mut tries = 0;
     loop {
-        // Returned to the pool before the pause: it may be the pool's only connection.
+        // The connection is returned to the pool before the pause, because it may be the pool's only connection.
         let connection = pool.acquire().await?;
         let outcome = try_on(client, connection, plan, ids, lost).await;
         match outcome {
@@ -84,6 +85,7 @@ pub(super) async fn resend_on_pool(
     }
 }
 
+/// Sends a start once, on this connection.
 async fn try_on(
     client: &Client,
     mut connection: PoolConnection<Postgres>,
@@ -93,7 +95,7 @@ async fn try_on(
 ) -> Result<Vec<FoundRun>> {
     if ids.is_empty() {
         *ids = client
-            .remembered()
+            .id_cache()
             .take_ids(&mut connection, plan.count)
             .await?;
     }
@@ -114,7 +116,8 @@ async fn try_on(
 }
 
 /// Sends a start that is a single statement, and hands its first steps over to a worker of this process. Returns
-/// `None` if nothing was sent, because no worker of this process takes them, or if nothing was written.
+/// `None` if no worker of this process takes the steps and the start was not sent, or if the start was sent and wrote
+/// nothing.
 async fn offer(
     client: &Client,
     connection: PoolConnection<Postgres>,
@@ -124,8 +127,8 @@ async fn offer(
     lost: &mut Vec<Offer>,
 ) -> Result<(PoolConnection<Postgres>, Result<Option<Vec<FoundRun>>>), sqlx::Error> {
     let (Some(database), Some(graph)) = (
-        client.remembered().database(),
-        client.remembered().graph(&group.graph.fingerprint()),
+        client.id_cache().database(),
+        client.id_cache().graph(&group.graph.fingerprint()),
     ) else {
         return Ok((connection, Ok(None)));
     };
@@ -156,7 +159,7 @@ pub(super) async fn on_connection(
 ) -> Result<Vec<FoundRun>> {
     store_graphs_apart(client, plan).await;
     let outcome = async {
-        let mut ids = client.remembered().take_ids(connection, plan.count).await?;
+        let mut ids = client.id_cache().take_ids(connection, plan.count).await?;
         if let (Some(group), false) = (plan.only_statement(), plan.has_keys) {
             return insert_alone(client, connection, plan, group, &mut ids).await;
         }
@@ -171,7 +174,7 @@ pub(super) async fn on_connection(
     outcome
 }
 
-/// Keeps a start, or rolls it back if it failed or if a key belongs to a run with other params.
+/// Keeps a start, or rolls the start back if it failed or if a key belongs to a run with other params.
 async fn finish(savepoint: Savepoint<'_>, found: Result<Vec<FoundRun>>) -> Result<Vec<FoundRun>> {
     match found {
         Ok(found) if found.iter().any(|run| run.found == Found::Conflict) => {
@@ -182,7 +185,7 @@ async fn finish(savepoint: Savepoint<'_>, found: Result<Vec<FoundRun>>) -> Resul
     }
 }
 
-/// Stores the graphs that the client does not remember, on a connection that is in no transaction.
+/// Stores the graphs that the client has not cached, on a connection that is in no transaction.
 async fn store_graphs(
     client: &Client,
     connection: &mut PgConnection,
@@ -190,23 +193,23 @@ async fn store_graphs(
 ) -> Result<(), sqlx::Error> {
     for group in plan.groups() {
         let fingerprint = group.graph.fingerprint();
-        if client.remembered().graph(&fingerprint).is_none() {
+        if client.id_cache().graph(&fingerprint).is_none() {
             let graph = store(connection, group.graph, Visibility::AtOnce).await?;
-            client.remembered().set_graph(fingerprint, graph);
+            client.id_cache().set_graph(fingerprint, graph);
         }
     }
     Ok(())
 }
 
-/// Stores the graphs that the client does not remember, outside the caller's transaction. The graphs are
+/// Stores the graphs that the client has not cached, outside the caller's transaction. The graphs are
 /// visible at once, even if the caller's transaction rolls back.
 ///
-/// Does not wait for a connection, because the caller may hold the pool's last one. Graphs that are not stored
-/// here are stored in the caller's transaction.
+/// The function does not wait for a connection, because the caller may hold the pool's last one. Graphs that are not
+/// stored here are stored in the caller's transaction.
 async fn store_graphs_apart(client: &Client, plan: &StartPlan<'_>) {
     let is_known = |group: &Group<'_>| {
         let fingerprint = group.graph.fingerprint();
-        client.remembered().graph(&fingerprint).is_some()
+        client.id_cache().graph(&fingerprint).is_some()
     };
     if plan.groups().all(is_known) {
         return;
@@ -219,9 +222,10 @@ async fn store_graphs_apart(client: &Client, plan: &StartPlan<'_>) {
 }
 
 impl Client {
+    /// Drops the reserved run ids if the error is a lost connection.
     pub(super) fn forget_ids_if_lost(&self, error: &sqlx::Error) {
         if is_disconnect(error) {
-            self.remembered().forget_ids();
+            self.id_cache().forget_ids();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a start takes, and the runs that it returns.
+//! The pipelines that a start takes, and the runs that a start returns.
 
 use super::new_run::{IntoRun, NewRun};
 use super::{Client, Run};
@@ -37,10 +37,11 @@ impl std::fmt::Debug for Stage {
     }
 }
 
-/// What [`Client::start`] and [`Run::then`] take: one pipeline, or a tuple, an array or a `Vec` of pipelines.
+/// The pipelines that [`Client::start`] and [`Run::then`] take: one pipeline, or a tuple, an array or a `Vec` of
+/// pipelines.
 ///
 /// A pipeline is a [`Pipeline`](struct@crate::Pipeline), the params of a named one (`#[derive(Pipeline)]`), or a
-/// [`NewRun`](crate::NewRun) with options of its own.
+/// [`NewRun`] with options of its own.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be started as a run",
     label = "neither a pipeline, nor a tuple, an array or a `Vec` of pipelines",

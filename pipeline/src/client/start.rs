@@ -1,4 +1,4 @@
-//! Starting runs: alone, together, in bulk, in the caller's transaction, after other runs.
+//! Starts runs: alone, together, in bulk, in the caller's transaction, after other runs.
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -108,9 +108,11 @@ impl<'a, R> Start<'a, R> {
 }
 
 impl<O> Start<'_, Run<O>> {
-    /// Sets the key of the run. As long as the run is kept, its pipeline has no other run with this key: starting the
-    /// pipeline again with the same key and params returns the existing run, and with other params returns
-    /// [`Error::KeyConflict`]. The key stands for the runs that are chained with [`then`](Self::then), too.
+    /// Sets the key of the run, which is unique among the runs of its pipeline.
+    ///
+    /// As long as the run is kept, starting the pipeline again with the same key and params returns the existing run,
+    /// and starting it with other params returns [`Error::KeyConflict`]. The key also applies to the runs that are
+    /// chained with [`then`](Self::then).
     pub fn key(self, key: impl Into<String>) -> Self {
         let key = key.into();
         self.with(|run| run.key(&key))
@@ -151,7 +153,7 @@ impl<R> std::fmt::Debug for Start<'_, R> {
     }
 }
 
-/// Starts a single run together with other starts of this client that wait.
+/// Starts a single run together with other waiting starts of this client.
 async fn start_grouped(client: &Client, run: NewRun) -> Result<Vec<(i64, bool)>> {
     Ok(vec![(grouped::wait(client, run).await?, true)])
 }
@@ -183,7 +185,7 @@ async fn start(
     };
     drop(sender);
     if let (Target::Pool(pool), false) = (&target, after.is_empty()) {
-        // The runs that come before may have ended: then the new runs start, or are skipped, at once.
+        // If the runs before them in the chain have ended, the new runs start or are skipped at once.
         let ids: Vec<i64> = found.iter().map(|run| run.id).collect();
         process_chain_requests(pool, &ids).await;
     }
@@ -200,5 +202,5 @@ async fn start(
     .collect()
 }
 
-/// The type that a run returns, named without a value of it.
+/// A marker for the type of a run's output.
 pub(crate) type Returns<O> = PhantomData<fn() -> O>;

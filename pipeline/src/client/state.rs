@@ -15,29 +15,29 @@ use crate::{Error, Failure, Result, RunId, RunStatus, StepStatus};
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct RunInfo {
-    /// The id of the run.
+    /// The run's id.
     pub id: RunId,
     /// The name of the run's pipeline.
     pub pipeline: String,
-    /// The status of the run.
+    /// The run's status.
     pub status: RunStatus,
-    /// The round of the run: 1, and one more for each time that the run was reopened.
+    /// The round of the run: 1, and one more for each reopening.
     pub round: u32,
     /// The actor on whose behalf the run runs.
     pub actor: Option<String>,
-    /// The tags of the run.
+    /// The run's tags.
     pub tags: Vec<String>,
-    /// The key that the run was started with.
+    /// The key with which the run was started.
     pub key: Option<String>,
-    /// The run that this run was [started again](Run::rerun) from.
+    /// The run of which this run is a [rerun](Run::rerun).
     pub rerun_of: Option<RunId>,
-    /// When the run was created.
+    /// The time at which the run was created.
     pub created_at: DateTime<Utc>,
-    /// When the current round started.
+    /// The time at which the current round of the run started.
     pub started_at: Option<DateTime<Utc>>,
-    /// When the run ended.
+    /// The time at which the run ended.
     pub ended_at: Option<DateTime<Utc>>,
-    /// The deadline of the run.
+    /// The run's deadline.
     pub deadline_at: Option<DateTime<Utc>>,
     /// Whether the run fails, or has failed, because its deadline has passed.
     pub deadline_exceeded: bool,
@@ -52,7 +52,7 @@ pub struct RunState {
     /// Information about the run.
     #[serde(flatten)]
     pub run: RunInfo,
-    /// The steps of the run, each after the steps that it depends on.
+    /// The steps of the run in topological order: each step comes after its upstream steps.
     pub steps: Vec<StepState>,
     /// The runs that this run comes directly after in its chain.
     pub upstream: Vec<RunId>,
@@ -79,38 +79,38 @@ impl Deref for RunState {
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct StepState {
-    /// The key of the step.
+    /// The step's key.
     pub key: String,
-    /// The kind of the step.
+    /// The step's kind.
     pub kind: NodeKind,
-    /// The name of the job's type, if the step has a job.
+    /// The name of the step's job type, if the step has a job.
     pub job: Option<String>,
-    /// The queue of the step's job.
+    /// The queue of the step's job, if the step has a job.
     pub queue: Option<String>,
-    /// The status of the step.
+    /// The step's status.
     pub status: StepStatus,
-    /// The status of the step's job while it is in the queue: `scheduled`, `ready` or `running`.
+    /// The status of the step's job while the job is in the queue: `scheduled`, `ready` or `running`.
     pub in_queue: Option<JobStatus>,
-    /// The number of attempts that have begun.
+    /// The number of attempts of the step that have begun.
     pub attempt: u16,
-    /// The maximum number of attempts.
+    /// The maximum number of attempts of the step, if the step has a job.
     pub max_attempts: Option<u16>,
-    /// The reason for the status of the step, if another step or the run is the cause.
+    /// The reason for the status, if another step or the run caused it.
     pub reason: Option<StepReason>,
-    /// The error of the step, or of its last attempt while it may be retried.
+    /// The error of the last failed attempt, unless the step has succeeded since.
     pub error: Option<Failure>,
-    /// The arm that a branch has chosen.
+    /// The arm that the step has chosen, if the step is a branch.
     pub arm: Option<String>,
-    /// When the step's job was enqueued.
+    /// The time at which the step's job was enqueued.
     pub enqueued_at: Option<DateTime<Utc>>,
-    /// When the last attempt began, known after its end.
+    /// The time at which the last attempt began, set once the step has ended.
     pub started_at: Option<DateTime<Utc>>,
-    /// When the step ended.
+    /// The time at which the step ended.
     pub ended_at: Option<DateTime<Utc>>,
-    /// How long the last attempt took. In JSON, `ran_ms`.
+    /// The duration of the last attempt. The JSON field is `ran_ms`.
     #[serde(rename = "ran_ms", serialize_with = "as_millis")]
     pub ran: Option<Duration>,
-    /// The id of its job, where it has one.
+    /// The id of the step's job. A step without a job has an id that no job has.
     pub job_id: JobId,
 }
 
@@ -121,13 +121,13 @@ jobs::text_enum! {
     Job = "job",
     /// The step is a job whose output chooses the arm that runs.
     Branch = "branch",
-    /// The step joins the arms of a branch.
+    /// The step merges the arms of a branch.
     Merge = "merge",
-    /// The step ends a phase.
+    /// The step is a barrier, which ends a phase.
     Barrier = "barrier",
-    /// The step is a job for each element of a list.
+    /// The step runs a job for each element of a list.
     Each = "each",
-    /// The step is a run of another pipeline.
+    /// The step runs another pipeline.
     Child = "child",
     /// The step waits for a time.
     Timer = "timer",
@@ -135,45 +135,46 @@ jobs::text_enum! {
     Signal = "signal",
 }
 
-/// The reason for the status of a step, if another step or the run is the cause. The names are keys of steps.
+/// The reason for the status of a step, if another step or the run caused the status.
 ///
-/// In JSON, an object whose `kind` is the `reason` of the view `pipeline.run_steps`.
+/// The fields of the variants are step keys. In JSON, a reason is an object whose `kind` is the column `reason` of the
+/// view `pipeline.run_steps`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StepReason {
-    /// The step comes after any of several steps, and this one succeeded first.
+    /// The step waits for any of several upstream steps, and one of them was the first to succeed.
     First {
-        /// The step that succeeded.
+        /// The key of the upstream step that succeeded first.
         upstream: String,
     },
-    /// A step before it failed, or did not run.
+    /// An upstream step failed or did not run.
     Broken {
-        /// The step that failed or did not run.
+        /// The key of the upstream step that failed or did not run.
         by: String,
     },
-    /// A branch chose another arm.
+    /// A branch chose another arm than that of the step.
     NotChosen {
-        /// The branch.
+        /// The key of the branch.
         branch: String,
     },
-    /// The step comes after a failure that did not happen.
+    /// The step waits for the failure of another step, which did not fail.
     NoFailure {
-        /// The step that did not fail.
+        /// The key of the step that did not fail.
         of: String,
     },
-    /// The step comes after any of several steps, and none of them succeeded.
+    /// The step waits for any of several upstream steps, and none of them succeeded.
     NoneSucceeded,
-    /// The step comes after any of several steps, and all of them were skipped by branches.
+    /// The step waits for any of several upstream steps, and branches skipped all of them.
     NoneTaken,
-    /// A step failed, and halted the run.
+    /// Another step failed and halted the run.
     HaltedBy {
-        /// The step that failed.
+        /// The key of the step that failed.
         step: String,
     },
-    /// A step ended the run early.
+    /// Another step ended the run early.
     EndedBy {
-        /// The step that ended the run.
+        /// The key of the step that ended the run.
         step: String,
     },
     /// The run was cancelled.

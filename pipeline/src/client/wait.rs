@@ -1,4 +1,4 @@
-//! Waiting for the end of a run.
+//! Waits for the end of a run.
 
 use std::convert::Infallible;
 use std::future::IntoFuture;
@@ -77,22 +77,22 @@ impl Wait {
     pub(super) async fn ended(&self) -> Result<Ended> {
         tokio::select! {
             biased;
-            ended = self.told() => ended,
+            ended = self.run_end() => ended,
             never = warn_of_full_queue(self.run) => match never {},
         }
     }
 
-    async fn told(&self) -> Result<Ended> {
+    async fn run_end(&self) -> Result<Ended> {
         let shared = &self.client.shared;
         loop {
-            let database = shared.remembered.database();
-            let mut place = shared
+            let database = shared.id_cache.database();
+            let mut waiter = shared
                 .waiters
-                .join(self.client.pool(), database, self.run.get());
-            match place.told().await {
-                Ok(told) => {
-                    let status = told.status.ok_or(Error::NoRun(self.run))?;
-                    let returned = told.returned;
+                .register(self.client.pool(), database, self.run.get());
+            match waiter.end().await {
+                Ok(end) => {
+                    let status = end.status.ok_or(Error::NoRun(self.run))?;
+                    let returned = end.returned;
                     return Ok(Ended { status, returned });
                 }
                 // The listener has ended. If the database refuses connections, this query returns its error.

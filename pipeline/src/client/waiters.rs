@@ -1,4 +1,4 @@
-//! Waiting for the ends of runs: one listener for all waiters of a client and its clones.
+//! Waits for the ends of runs, with one listener for all waiters of a client and its clones.
 //!
 //! A waiter is registered first, and then its run is queried, so that no end is missed in between. Notifications make
 //! waiting fast. Once a second, all runs with waiters are queried, so that a lost notification does no harm.
@@ -22,26 +22,26 @@ use crate::db::notifications::ENDED_RUNS_CHANNEL;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of polls without waiters after which the listener ends.
 const MAX_IDLE_POLLS: u32 = 5;
-/// The time limit of a query for ended runs. After it the connection is considered lost.
+/// The time limit of a query for ended runs. A query that takes longer counts as a lost connection.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause before the first reconnection.
+/// The delay before the first reconnection.
 const FIRST_RECONNECT_DELAY: Duration = Duration::from_millis(50);
-/// Settings of the listener's connection: to plan its query costs more than to execute it.
-const PLANNER_SETTINGS: &str = "set plan_cache_mode to force_generic_plan; set jit to off";
+/// The settings of the listener's session. Planning the listener's query costs more than executing it.
+const SESSION_SETTINGS: &str = "set plan_cache_mode to force_generic_plan; set jit to off";
 
-/// The waiters of all clients of this process, which workers of this process notify directly.
+/// The waiters of all clients of this process. Workers of this process notify these waiters directly.
 static PROCESS_WAITERS: Mutex<Vec<Weak<Waiters>>> = Mutex::new(Vec::new());
 
 /// The end of a run.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct RunEnd {
     /// The status with which the run ended; `None` if the run does not exist.
     pub(crate) status: Option<RunStatus>,
     /// The output of the run, if a worker of this process has passed it on.
     pub(crate) returned: Option<Returned>,
 }
 
-/// Returns those of these runs for which a client of this process waits, at most `limit` of them.
+/// Returns the runs among `runs` for which a client of this process waits, at most `limit` of them.
 pub(crate) fn waited_for(runs: &[i64], limit: usize) -> Vec<i64> {
     let all = of_process();
     let waits = |run: &i64| all.iter().any(|it| it.state.lock().is_waited_for(*run));
@@ -51,13 +51,13 @@ pub(crate) fn waited_for(runs: &[i64], limit: usize) -> Vec<i64> {
     runs.iter().copied().filter(waits).take(limit).collect()
 }
 
-/// Tells the clients of this process that wait in this database about ended runs.
-pub(crate) fn tell(database: &str, ended: Vec<(i64, Told)>) {
+/// Notifies the waiters of this process that wait for these runs of this database.
+pub(crate) fn tell(database: &str, ended: Vec<(i64, RunEnd)>) {
     let here = |it: &Arc<Waiters>| it.database.lock().as_deref() == Some(database);
     for waiters in of_process().iter().filter(|it| here(it)) {
         let mut state = waiters.state.lock();
-        for (run, told) in &ended {
-            state.tell(*run, told);
+        for (run, end) in &ended {
+            state.tell(*run, end);
         }
     }
 }
@@ -74,7 +74,7 @@ fn of_process() -> Vec<Arc<Waiters>> {
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     state: Mutex<State>,
-    /// Wakes the listener when a waiter was added.
+    /// Wakes the listener when a waiter has been added.
     added: Notify,
     /// The identity of the database, once it is known: `pipeline.database_id_v1`.
     database: Mutex<Option<String>>,
@@ -82,10 +82,11 @@ pub(crate) struct Waiters {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The waiters by run, and by a number of their own.
-    waiting: BTreeMap<(i64, u64), oneshot::Sender<Told>>,
-    /// Runs that have not been queried since a waiter was added for them.
+    /// The waiters by run and waiter number.
+    waiting: BTreeMap<(i64, u64), oneshot::Sender<RunEnd>>,
+    /// The runs that have not been queried since a waiter for them was added.
     fresh: Vec<i64>,
+    /// The number of the last waiter.
     count: u64,
     /// Whether the listener runs.
     served: bool,
@@ -99,32 +100,32 @@ impl State {
             .is_some()
     }
 
-    fn tell(&mut self, run: i64, told: &Told) {
+    fn tell(&mut self, run: i64, end: &RunEnd) {
         while let Some((key, _)) = self.waiting.range((run, 0)..=(run, u64::MAX)).next() {
             let key = *key;
             if let Some(waiter) = self.waiting.remove(&key) {
                 // The caller may have stopped waiting.
-                let _ = waiter.send(told.clone());
+                let _ = waiter.send(end.clone());
             }
         }
     }
 }
 
-/// A registered waiter, which is removed when this is dropped.
-pub(crate) struct Place {
+/// A registered waiter for one run. Dropping the waiter removes it.
+pub(crate) struct Waiter {
     waiters: Arc<Waiters>,
     key: (i64, u64),
-    told: oneshot::Receiver<Told>,
+    end: oneshot::Receiver<RunEnd>,
 }
 
-impl Place {
+impl Waiter {
     /// Waits until the run has ended. Returns an error if the listener has ended.
-    pub(crate) async fn told(&mut self) -> Result<Told, oneshot::error::RecvError> {
-        (&mut self.told).await
+    pub(crate) async fn end(&mut self) -> Result<RunEnd, oneshot::error::RecvError> {
+        (&mut self.end).await
     }
 }
 
-impl Drop for Place {
+impl Drop for Waiter {
     fn drop(&mut self) {
         self.waiters.state.lock().waiting.remove(&self.key);
     }
@@ -132,42 +133,42 @@ impl Drop for Place {
 
 impl Waiters {
     /// Registers a waiter for a run, and starts the listener if it does not run.
-    pub(crate) fn join(
+    pub(crate) fn register(
         self: &Arc<Self>,
         pool: &PgPool,
         database: Option<String>,
         run: i64,
-    ) -> Place {
+    ) -> Waiter {
         if database.is_some() {
             *self.database.lock() = database;
         }
-        let (tell, told) = oneshot::channel();
+        let (sender, end) = oneshot::channel();
         let mut state = self.state.lock();
         state.count += 1;
         let key = (run, state.count);
-        state.waiting.insert(key, tell);
+        state.waiting.insert(key, sender);
         state.fresh.push(run);
         let is_first = !std::mem::replace(&mut state.served, true);
         drop(state);
         if is_first {
-            self.join_process();
-            let service = Service {
+            self.register_for_workers();
+            let listener = Listener {
                 waiters: self.clone(),
                 ended: false,
             };
             // Spawned without the lock: a runtime that shuts down drops the task at once, and the drop takes the lock.
-            tokio::spawn(service.run(pool.clone()));
+            tokio::spawn(listener.run(pool.clone()));
         }
         self.added.notify_one();
-        Place {
+        Waiter {
             waiters: self.clone(),
             key,
-            told,
+            end,
         }
     }
 
-    /// Registers these waiters for the workers of this process.
-    fn join_process(self: &Arc<Self>) {
+    /// Makes these waiters known to the workers of this process.
+    fn register_for_workers(self: &Arc<Self>) {
         let mut all = PROCESS_WAITERS.lock();
         all.retain(|other| other.strong_count() > 0);
         if !all.iter().any(|other| other.as_ptr() == Arc::as_ptr(self)) {
@@ -175,7 +176,7 @@ impl Waiters {
         }
     }
 
-    /// Returns every run with a waiter.
+    /// Returns all runs with waiters.
     fn all(&self) -> Vec<i64> {
         let mut state = self.state.lock();
         state.fresh.clear();
@@ -184,18 +185,19 @@ impl Waiters {
         runs
     }
 
+    /// Takes the runs that have not been queried since a waiter for them was added.
     fn fresh(&self) -> Vec<i64> {
         std::mem::take(&mut self.state.lock().fresh)
     }
 
-    /// Returns the runs of a notification that have waiters.
+    /// Returns the runs that a notification names and that have waiters.
     fn named_in(&self, text: &str) -> Vec<i64> {
         let state = self.state.lock();
         let runs = text.split(',').filter_map(|run| run.parse().ok());
         runs.filter(|run| state.is_waited_for(*run)).collect()
     }
 
-    /// Queries these runs, and notifies the waiters of those that have ended or do not exist.
+    /// Queries these runs, and notifies the waiters of runs that have ended or do not exist.
     async fn query(&self, executor: impl PgExecutor<'_>, runs: &[i64]) -> Result<(), sqlx::Error> {
         if runs.is_empty() {
             return Ok(());
@@ -207,20 +209,20 @@ impl Waiters {
         for row in rows {
             let status = row.status.as_deref().map(str::parse).transpose()?;
             let returned = None;
-            self.state.lock().tell(row.id, &Told { status, returned });
+            self.state.lock().tell(row.id, &RunEnd { status, returned });
         }
         Ok(())
     }
 }
 
-/// The listener task. If its runtime shuts down, its waiters see that their channels are closed, and the first of them
-/// starts another listener.
-struct Service {
+/// The task that listens for ended runs. If the task's runtime shuts down, the waiters see that their channels are
+/// closed, and the first of them starts another listener.
+struct Listener {
     waiters: Arc<Waiters>,
     ended: bool,
 }
 
-impl Drop for Service {
+impl Drop for Listener {
     fn drop(&mut self) {
         if !self.ended {
             let mut state = self.waiters.state.lock();
@@ -231,15 +233,16 @@ impl Drop for Service {
     }
 }
 
-impl Service {
+impl Listener {
     async fn run(mut self, pool: PgPool) {
-        // A connection of its own: all connections of the application's pool may be busy, also by tasks that wait here.
+        // The listener has a connection of its own: all connections of the application's pool may be busy, also with
+        // tasks that wait for runs.
         let own = PgPoolOptions::new()
             .max_connections(1)
             .acquire_timeout(Duration::from_secs(5))
             .after_connect(|connection, _| {
                 Box::pin(async move {
-                    sqlx::raw_sql(PLANNER_SETTINGS).execute(connection).await?;
+                    sqlx::raw_sql(SESSION_SETTINGS).execute(connection).await?;
                     Ok(())
                 })
             })
@@ -262,11 +265,11 @@ impl Service {
             let Err(error) = self.listen(own, &mut wait).await else {
                 return;
             };
-            tracing::warn!(%error, "listener for ended runs lost its connection; polling until it has reconnected");
+            tracing::warn!(%error, "cannot listen for ended runs; polling instead");
             // The server may accept no further connection: poll on a connection of the application's pool.
             match self.waiters.query(pool, &self.waiters.all()).await {
                 Err(error @ sqlx::Error::Database(_)) if !is_transient(&error) => return,
-                _ if self.has_ended() => return,
+                _ if self.end_if_idle() => return,
                 _ => tokio::time::sleep(wait).await,
             }
             wait = (wait * 2).min(POLL_INTERVAL);
@@ -289,9 +292,9 @@ impl Service {
         let mut idle = 0;
         loop {
             let runs = tokio::select! {
-                heard = listener.try_recv() => {
-                    let heard = heard?.ok_or_else(lost)?;
-                    let mut runs = self.waiters.named_in(heard.payload());
+                received = listener.try_recv() => {
+                    let received = received?.ok_or_else(lost)?;
+                    let mut runs = self.waiters.named_in(received.payload());
                     while let Some(more) = listener.next_buffered() {
                         runs.extend(self.waiters.named_in(more.payload()));
                     }
@@ -301,7 +304,7 @@ impl Service {
                 _ = poll.tick() => {
                     let runs = self.waiters.all();
                     idle = if runs.is_empty() { idle + 1 } else { 0 };
-                    if idle > MAX_IDLE_POLLS && self.has_ended() {
+                    if idle > MAX_IDLE_POLLS && self.end_if_idle() {
                         return Ok(());
                     }
                     runs
@@ -311,8 +314,8 @@ impl Service {
         }
     }
 
-    /// Ends the listener if there is no waiter. Returns whether it has ended.
-    fn has_ended(&mut self) -> bool {
+    /// Ends the listener if there is no waiter. Returns whether the listener has ended.
+    fn end_if_idle(&mut self) -> bool {
         let mut state = self.waiters.state.lock();
         self.ended = state.waiting.is_empty();
         state.served = !self.ended;

@@ -53,8 +53,8 @@ macro_rules! given {
 #[derive(Debug)]
 pub(crate) struct Coordinator {
     pub(crate) limits: InputLimits,
-    /// Returns the call that tells the clients of this process about ended runs, and about the outputs among the
-    /// ends that were written.
+    /// The function that returns the call that passes ended runs, and the outputs among the written ends, on to the
+    /// clients of this process.
     pub(crate) tell: fn(Vec<EndedRunRow>, &[&AttemptEnd]) -> Option<AfterCommit>,
 }
 

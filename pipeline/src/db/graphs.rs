@@ -40,7 +40,8 @@ struct OptionsRow {
     /// the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<u32>,
-    /// See [`Plan::asynchronous_commit`](crate::Plan::asynchronous_commit).
+    /// Whether the pipeline commits asynchronously: see
+    /// [`PipelineBuilder::asynchronous_commit`](crate::PipelineBuilder::asynchronous_commit).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     asynchronous_commit: bool,
 }

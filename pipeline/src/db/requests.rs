@@ -68,7 +68,7 @@ pub(crate) async fn process(
     if is_held {
         tracing::debug!(run.id = request.run, request.kind, %error, "request is held by another transaction; retrying");
     } else {
-        tracing::error!(run.id = request.run, request.kind, %error, "the database refused a request");
+        tracing::error!(run.id = request.run, request.kind, %error, "request refused by the database");
     }
     let wait = sqlx::query_scalar!(
         "select pipeline.defer_request_v1($1, false, $2, false)",

@@ -54,7 +54,7 @@ pub(crate) struct State {
 pub(crate) struct ListedJobs {
     /// The type of the pipeline's params.
     pub(crate) pipeline: &'static str,
-    /// Returns whether a job of this name is listed.
+    /// The function that returns whether a job type with this name is listed.
     pub(crate) contains: fn(&str) -> bool,
 }
 

@@ -1,4 +1,4 @@
-//! The declared pipeline.
+//! Declared pipelines, and named pipelines that declare themselves from their params.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -65,7 +65,7 @@ macro_rules! handle {
 
             /// Declares a branch whose deciding job runs after this step and takes its value.
             ///
-            /// What the job returns chooses the arm that runs. Options and strategy that are set on the returned
+            /// The output of the job chooses the arm that runs. Options and strategy that are set on the returned
             /// handle are those of the deciding job.
             pub fn branch<J, A>(&self, key: &str, job: J, arms: A) -> A::Output
             where

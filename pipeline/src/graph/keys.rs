@@ -9,8 +9,8 @@ use std::hash::{BuildHasher, RandomState};
 use super::limits::shown;
 use super::problem::Problem;
 
-/// The length of the longest name, in bytes.
-pub(super) const MAX_NAME_BYTES: usize = jobs::extension::limits::NAME;
+/// The maximum length of a name, in bytes.
+pub(super) const MAX_NAME_BYTES: usize = jobs::extension::limits::MAX_NAME_BYTES;
 
 /// Returns the key of a graph's barrier, counted from 1: `barrier:1`.
 pub(crate) fn barrier_key(number: usize) -> String {
@@ -22,7 +22,7 @@ pub(crate) fn merge_key(branch: &str) -> String {
     format!("merge:{branch}")
 }
 
-/// Returns whether a value is 1 to 128 of the characters a-z A-Z 0-9 . _ -
+/// Returns whether a value consists of 1 to 128 of the characters `a-z`, `A-Z`, `0-9`, `.`, `_` and `-`.
 pub(super) fn is_name(value: &str) -> bool {
     !value.is_empty() && value.len() <= MAX_NAME_BYTES && value.bytes().all(in_name)
 }

@@ -31,6 +31,7 @@ const MAX_DISPLAY_NAME_BYTES: usize = 256;
 const MAX_DESCRIPTION_BYTES: usize = 4 << 10;
 /// The longest duration, in milliseconds.
 const MAX_DURATION_MS: u64 = jobs::extension::limits::MAX_DURATION.as_secs() * 1_000;
+/// The text of the allowed range of durations, for error messages.
 const DURATION_RANGE: &str = "from 1 ms to 100 years";
 
 /// Checks what holds for the whole pipeline.

@@ -90,7 +90,7 @@ pub struct Setup {
     any_database: bool,
     limit: Duration,
     slots: u32,
-    /// What the test adds to the worker, of which a new one is built for each run.
+    /// The changes that the test makes to the worker. A new worker is built for each run.
     changes: Vec<Change>,
     /// The fakes of each job type.
     fakes: HashMap<TypeId, Box<dyn Any + Send + Sync>>,

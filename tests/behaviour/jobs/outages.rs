@@ -116,7 +116,7 @@ async fn a_worker_goes_on_when_it_is_given_the_connections_that_it_was_refused()
         logged(&refused("connection=\"tick\""), 1).await;
         role.limit_connections(-1).await;
         worker.log.says("a 1").await;
-        logged(&["connection=\"tick\"", "database back"], 1).await;
+        logged(&["connection=\"tick\"", "database connection restored"], 1).await;
 
         role.limit_connections(0).await;
         disconnect_workers(db, &mut role.admin).await;
@@ -130,7 +130,11 @@ async fn a_worker_goes_on_when_it_is_given_the_connections_that_it_was_refused()
         role.limit_connections(-1).await;
         let job = ended(db, id).await;
         assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
-        logged(&["connection=\"commit\"", "database back"], 1).await;
+        logged(
+            &["connection=\"commit\"", "database connection restored"],
+            1,
+        )
+        .await;
         let other = client(db).enqueue(Do::new("b", What::Succeed)).await;
         assert_eq!(ended(db, other.unwrap().id).await.attempt, 1);
         worker.stop().await;
@@ -175,7 +179,7 @@ async fn an_outage_is_one_line_at_its_beginning_and_one_at_its_end() {
         let job = ended(db, id).await;
         assert_eq!((job.status, job.attempt), (JobStatus::Succeeded, 1));
         for connection in &connections {
-            logged(&[connection, "database back"], 1).await;
+            logged(&[connection, "database connection restored"], 1).await;
         }
         worker.stop().await;
         outside.close().await.unwrap();
@@ -185,7 +189,7 @@ async fn an_outage_is_one_line_at_its_beginning_and_one_at_its_end() {
                 "WARN",
                 "database unreachable; retrying until it is back",
             ]);
-            let back = lines_with(&[connection, "INFO", "database back"]);
+            let back = lines_with(&[connection, "INFO", "database connection restored"]);
             assert_eq!((gone.len(), back.len()), (1, 1), "{gone:#?} {back:#?}");
         }
         let others = lines_with(&["database call failed"]);

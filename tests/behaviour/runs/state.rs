@@ -185,7 +185,7 @@ async fn a_step_that_failed_says_why_and_so_do_those_that_did_not_run() {
         assert_eq!(whys(&early).await, told);
         assert_eq!(
             early.attempts("a").await.unwrap()[0].outcome,
-            Outcome::EndedRun
+            Outcome::EndedOwner
         );
 
         it.script.tell("a", What::Wait);

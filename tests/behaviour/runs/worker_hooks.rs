@@ -52,7 +52,7 @@ async fn the_job_of_a_step_is_neither_retried_nor_deleted_and_the_error_names_th
         let job = it.client.job(job);
         for outcome in [job.retry().await, job.delete().await] {
             let error = outcome.unwrap_err();
-            assert!(matches!(error, Error::JobOfRun { .. }), "{error}");
+            assert!(matches!(error, Error::OwnedJob { .. }), "{error}");
             let message = error.to_string();
             assert!(message.contains("`run.reopen()`"), "{message}");
         }

@@ -285,7 +285,7 @@ fn only_the_marks_that_save_most_are_kept() {
 fn a_moment_of_ours_is_never_later_than_the_databases() {
     let marks = Marks::default();
     assert_eq!(marks.time_at(Instant::now()), DateTime::UNIX_EPOCH);
-    marks.heard(time(1_000));
+    marks.record_time(time(1_000));
     let later = Instant::now() + Duration::from_secs(10);
     assert!(marks.time_at(later) < time(1_010) && marks.time_at(later) > time(1_009));
 }
@@ -293,12 +293,12 @@ fn a_moment_of_ours_is_never_later_than_the_databases() {
 #[test]
 fn leases_are_asked_about_when_they_may_have_run_out() {
     let mut looked = Looked::default();
-    looked.saw(&[], [(1, time(30)), (2, time(60))].into_iter());
+    looked.record_leases(&[], [(1, time(30)), (2, time(60))].into_iter());
     assert_eq!(looked.to_ask(time(40)), [1]);
     // It was renewed; the other one has ended.
-    looked.saw(&[1], [(1, time(90))].into_iter());
+    looked.record_leases(&[1], [(1, time(90))].into_iter());
     assert_eq!(looked.to_ask(time(70)), [2]);
-    looked.saw(&[2], std::iter::empty());
+    looked.record_leases(&[2], std::iter::empty());
     assert_eq!(looked.to_ask(time(80)), [0_i64; 0]);
 }
 

@@ -249,7 +249,7 @@ fn read(
         });
     }
     if let Some(now) = now {
-        parts.slots.marks.heard(now);
+        parts.slots.marks.record_time(now);
         done.looked = Some((search.ranges, found, now));
     }
     for asked in &mut done.asked {

@@ -1,4 +1,4 @@
-//! The topological order of the steps, and the cycles of a graph that has none.
+//! Sorts the steps topologically, and finds the cycles of a graph that cannot be sorted.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -63,7 +63,7 @@ pub(super) fn outputs(layout: &mut Layout<'_>, problems: &mut Vec<Problem>) {
 struct Validator<'p, 's> {
     layout: &'p Layout<'s>,
     edges: &'p Edges,
-    /// Returns the merges and any-joins whose value may be absent, each with the reason.
+    /// The merges and any-joins whose value may be absent, each with the reason.
     unsure: HashMap<u32, Absence>,
 }
 

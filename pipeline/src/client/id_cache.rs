@@ -1,4 +1,4 @@
-//! The ids that a client caches: run ids that it has reserved, and ids of graphs.
+//! The ids that a client caches: reserved run ids, and ids of graphs.
 //!
 //! Cached ids are hints. After a failover or a restore, another run or graph may have a cached id: a start
 //! therefore sends nonces and fingerprints, and the database compares them.
@@ -19,7 +19,7 @@ const MAX_CACHED_GRAPHS: usize = 10_000;
 
 /// The cached ids, shared by all clones of a client.
 #[derive(Debug, Default)]
-pub(crate) struct Remembered {
+pub(crate) struct IdCache {
     graphs: Mutex<HashMap<Fingerprint, i64>>,
     /// The reserved run ids in descending order.
     ids: Mutex<Vec<i64>>,
@@ -27,12 +27,13 @@ pub(crate) struct Remembered {
     database: Mutex<Option<String>>,
 }
 
-impl Remembered {
-    /// Returns the id that the graph had when it was stored or found.
+impl IdCache {
+    /// Returns the cached id of a graph.
     pub(super) fn graph(&self, fingerprint: &Fingerprint) -> Option<i64> {
         self.graphs.lock().get(fingerprint).copied()
     }
 
+    /// Caches the id of a graph.
     pub(super) fn set_graph(&self, fingerprint: Fingerprint, id: i64) {
         let mut graphs = self.graphs.lock();
         if graphs.len() >= MAX_CACHED_GRAPHS && !graphs.contains_key(&fingerprint) {
@@ -42,7 +43,7 @@ impl Remembered {
         graphs.insert(fingerprint, id);
     }
 
-    /// Returns the identity of the database when it was last asked for run ids.
+    /// Returns the identity of the database that returned the last run ids.
     pub(super) fn database(&self) -> Option<String> {
         self.database.lock().clone()
     }
@@ -59,7 +60,7 @@ impl Remembered {
         connection: &mut PgConnection,
         count: usize,
     ) -> Result<Vec<i64>, sqlx::Error> {
-        if let Some(taken) = self.take_from_those_ahead(count) {
+        if let Some(taken) = self.take_reserved(count) {
             return Ok(taken);
         }
         let mut fresh: Vec<i64> = Vec::new();
@@ -82,7 +83,8 @@ impl Remembered {
         Ok(fresh)
     }
 
-    fn take_from_those_ahead(&self, count: usize) -> Option<Vec<i64>> {
+    /// Takes `count` reserved run ids, if as many are reserved.
+    fn take_reserved(&self, count: usize) -> Option<Vec<i64>> {
         let mut ids = self.ids.lock();
         let rest = ids.len().checked_sub(count)?;
         let mut taken = ids.split_off(rest);
@@ -96,13 +98,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_graphs_that_are_remembered_are_bounded() {
-        let remembered = Remembered::default();
+    fn the_cached_graphs_are_bounded() {
+        let cache = IdCache::default();
         for no in 0..MAX_CACHED_GRAPHS as u64 + 500 {
             let mut bytes = [0; 16];
             bytes[..8].copy_from_slice(&no.to_le_bytes());
-            remembered.set_graph(Fingerprint::from_bytes(bytes), 1);
+            cache.set_graph(Fingerprint::from_bytes(bytes), 1);
         }
-        assert_eq!(remembered.graphs.lock().len(), MAX_CACHED_GRAPHS);
+        assert_eq!(cache.graphs.lock().len(), MAX_CACHED_GRAPHS);
     }
 }
