@@ -265,6 +265,11 @@ fn options(place: impl Fn() -> Place + Copy, options: &StepOptions, problems: &m
         let given = format!("{:?} to {:?}", backoff.base, backoff.max);
         out("backoff", given, "at most 100 years");
     }
+    if backoff.max < backoff.base {
+        let given = format!("{:?} to {:?}", backoff.base, backoff.max);
+        let range = "a first wait that is not longer than the longest one";
+        out("backoff", given, range);
+    }
     if !(0.0..=1.0).contains(&backoff.jitter) {
         out(
             "backoff's jitter",

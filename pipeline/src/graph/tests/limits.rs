@@ -123,6 +123,12 @@ fn numbers_and_durations_are_in_range() {
     );
     assert!(with_options(|o| o.lease_ms = 86_400_001).contains("the lease"));
     assert!(with_options(|o| o.backoff.jitter = f32::NAN).contains("jitter"));
+    let seconds = std::time::Duration::from_secs;
+    let shrinking = jobs::Backoff::exponential(seconds(60), seconds(1));
+    let problem = with_options(|o| o.backoff = shrinking);
+    let expected =
+        "the backoff is 60s to 1s: use a first wait that is not longer than the longest one";
+    assert!(problem.contains(expected), "{problem}");
     assert!(with_options(|o| o.backoff.max = std::time::Duration::MAX).contains("backoff"));
 }
 
