@@ -39,7 +39,7 @@ impl std::fmt::Debug for Stage {
 
 /// What [`Client::start`] and [`Run::then`] take: one pipeline, or a tuple, an array or a `Vec` of pipelines.
 ///
-/// A pipeline is a [`Pipeline`](crate::Pipeline), the params of a named one (`#[derive(Pipeline)]`), or a
+/// A pipeline is a [`Pipeline`](struct@crate::Pipeline), the params of a named one (`#[derive(Pipeline)]`), or a
 /// [`NewRun`](crate::NewRun) with options of its own.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be started as a run",
