@@ -63,6 +63,7 @@ mod text_enum;
 mod worker;
 
 pub use attempt::Envelope;
+#[doc(hidden)]
 pub use backend::JobsBackend;
 #[doc(hidden)]
 pub use batch::BatchInput;
@@ -86,14 +87,19 @@ pub use migrate::migrate;
 #[doc(hidden)]
 pub use migrate::migrations;
 pub use on_error::FailedAttempt;
-pub use options::{Backoff, Growth, JobOptions};
-pub use page::{BadCursor, Cursor, Page};
+#[doc(hidden)]
+pub use options::Growth;
+pub use options::{Backoff, JobOptions};
+#[doc(hidden)]
+pub use page::BadCursor;
+pub use page::{Cursor, Page};
 pub use pipeline_derive::Job;
 pub use pool::pool_options;
-pub use registry::{Jobs, Performer};
+pub use registry::Jobs;
 #[doc(hidden)]
-pub use registry::{Output, Registering};
+pub use registry::{Output, Performer, Registering};
 pub use sqlx;
+#[doc(hidden)]
 pub use stored_json::JsonProblem;
 pub use text_enum::UnknownVariant;
 pub use worker::{Worker, shutdown_signal};

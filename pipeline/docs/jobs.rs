@@ -1,5 +1,5 @@
 // The jobs that the examples in the crate's documentation talk about.
-use pipeline::jobs::{Context, Job, JobError, Perform};
+use pipeline::{Context, Job, JobError, Perform};
 use pipeline::*;
 use serde::{Deserialize, Serialize};
 

@@ -45,11 +45,14 @@ pub use worker::Worker;
 // The public items for jobs.
 #[doc(inline)]
 pub use jobs::{
-    AttemptInfo, Backoff, BadCursor, Batch, BatchEnded, BatchId, BatchState, Context, Cursor,
-    Enqueue, Enqueued, FailedAttempt, IntoNewJob, Job, JobError, JobFilter, JobHandle, JobId,
-    JobInfo, JobOptions, JobStatus, Jobs, JsonProblem, MissingData, NewBatch, NewJob, OnError,
-    Outcome, Page, Perform, UnknownVariant, WorkerInfo, WorkerQueue, pool_options, shutdown_signal,
+    AttemptInfo, Backoff, Batch, BatchEnded, BatchId, BatchState, Context, Cursor, Enqueue,
+    Enqueued, FailedAttempt, IntoNewJob, Job, JobError, JobFilter, JobHandle, JobId, JobInfo,
+    JobOptions, JobStatus, Jobs, MissingData, NewBatch, NewJob, OnError, Outcome, Page, Perform,
+    UnknownVariant, WorkerInfo, WorkerQueue, pool_options, shutdown_signal,
 };
+
+#[doc(hidden)]
+pub use jobs::{BadCursor, JsonProblem};
 
 // The crates whose types are in public signatures.
 pub use {chrono, jobs, schemars, sqlx};
