@@ -789,7 +789,7 @@ begin
     delete from pipeline.jobs where id = p_job;
     delete from pipeline.attempts where job = p_job;
     if v_job.status in ('scheduled', 'ready') and v_job.batch is not null then
-        -- It will not come any more: for its batch it has failed.
+        -- For its batch, a deleted job counts as failed.
         perform pipeline.notify_queues_v1(
             pipeline.settle_batches_v1(array[v_job.batch], array[1], array[1]), pipeline.now()
         );
@@ -1626,12 +1626,12 @@ CREATE FUNCTION pipeline.load_inputs_v1(p_ids bigint[], p_limit bigint, p_total 
     AS $$
 #variable_conflict use_column
 declare
-    -- Params that take more room in a row, stored, and steps after more others are measured.
+    -- Above these limits, inputs are measured first.
     c_params constant integer := 2000;
     c_edges constant integer := 16;
     v_count bigint;
 begin
-    -- In one look, what is small: its outputs have no size of their own.
+    -- Small inputs, in one query: small outputs have no stored size.
     return query
     select e.id, n.job_type, n.queue, n.priority, n.max_attempts, n.lease_ms, s.params::text, n.options::text,
            n.input::text, given.takes, given.outputs, given.failed, given.classes, given.messages,
@@ -1665,7 +1665,7 @@ begin
                 from pipeline.steps up
                 where up.run = r.id and up.no = d.upstream offset 0
             ) as up
-            -- Here and not in the join's condition, before which everything would be loaded.
+            -- In WHERE: the join condition would be evaluated after the values were loaded.
             where n.in_edges <= c_edges
               and d.graph = r.graph and d.downstream = n.no and d.takes not in ('order', 'ended')
               and (not n.is_any or d.upstream = s.cause)
@@ -1679,7 +1679,7 @@ begin
         return;
     end if;
 
-    -- The others are measured first.
+    -- Measure the remaining inputs.
     return query
     with measured as materialized (
         select e.ord, e.id, r.id as run, r.graph, r.status, r.round, n.no, n.in_edges, n.is_any, s.cause,
@@ -2032,7 +2032,7 @@ begin
         select r.id, g.size from pipeline.runs r
         join pipeline.graphs g on g.id = r.graph
         where r.status in ('succeeded', 'failed', 'halted', 'cancelled', 'skipped')
-          -- It has an index, and no run ends before it was made.
+          -- `created_at` is indexed, and never later than `ended_at`.
           and r.created_at < v_before and r.ended_at < v_before
           and not exists (
               select from pipeline.chains c join pipeline.runs d on d.id = c.downstream
@@ -2045,7 +2045,7 @@ begin
         v_steps := v_steps + v_run.size;
         exit when cardinality(v_old) >= p_limit;
     end loop;
-    -- One may have been chained to them before they were locked; from now on nobody can.
+    -- A run may have been chained to them before the lock; from now on none can be.
     select array_agg(old.id) into v_old from unnest(v_old) as old (id)
     where not exists (
         select from pipeline.chains c join pipeline.runs d on d.id = c.downstream
@@ -2059,7 +2059,7 @@ begin
     delete from pipeline.dispatched_callbacks f where f.run = any (v_old);
     delete from pipeline.requests q where q.run = any (v_old);
     delete from pipeline.chains c where c.downstream = any (v_old);
-    -- A run that is chained to one that did not succeed keeps the edge: if it is opened again, it is
+    -- A run that is chained to one that did not succeed keeps the edge: if it is reopened, it is
     -- skipped, as it would be if that run were still there.
     delete from pipeline.chains c using pipeline.runs up
     where c.upstream = any (v_old) and up.id = c.upstream
@@ -2540,7 +2540,7 @@ CREATE FUNCTION pipeline.retry_job_v1(p_job bigint, OUT result text, OUT key tex
 declare
     v_job pipeline.jobs;
 begin
-    -- Its batch first, as everybody does.
+    -- Locks the batch first, in the lock order of all functions.
     perform from pipeline.batch_sets b
     where b.id = (select batch from pipeline.jobs where id = p_job)
     for no key update;
@@ -2556,7 +2556,7 @@ begin
         return;
     end if;
     begin
-        -- A batch that is finished stays so, and no longer counts this job.
+        -- A finished batch stays finished, and no longer counts this job.
         update pipeline.batch_sets set ended = ended - 1, failed = failed - 1
         where id = v_job.batch and finished_at is null;
         update pipeline.jobs
@@ -3378,7 +3378,7 @@ begin
             where l.id % 2 = 0 and r.id = pipeline.run_of(l.id) offset 0
         ) as step on true
     )
-    -- A lease that never ends is none that a client can read: the reconciler sees to it.
+    -- A client cannot read a lease that never ends; the reconciler repairs it.
     select array_agg(l.id) filter (where isfinite(l.lease_until)),
            array_agg(l.lease_until) filter (where isfinite(l.lease_until)),
            (select array_agg(lost.id) from lost), (select array_agg(lost.token) from lost),

@@ -62,7 +62,7 @@ impl Client {
     ///
     /// [`Error::Database`](crate::Error::Database) if the database cannot be reached.
     pub async fn connect(url: &str) -> Result<Self> {
-        Ok(Self::new(crate::pool_options().connect(url).await?))
+        Ok(Self::new(crate::connect_pool(url).await?))
     }
 
     /// Returns the pool of the client.

@@ -94,6 +94,8 @@ pub use options::{Backoff, JobOptions};
 pub use page::BadCursor;
 pub use page::{Cursor, Page};
 pub use pipeline_derive::Job;
+#[doc(hidden)]
+pub use pool::connect_pool;
 pub use pool::pool_options;
 pub use registry::Jobs;
 #[doc(hidden)]

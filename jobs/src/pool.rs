@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sqlx::Connection as _;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions as _, Connection as _, PgPool};
 
 /// How long a connection may be idle before the pool checks it again.
 const MAX_UNCHECKED_IDLE: Duration = Duration::from_secs(1);
@@ -33,4 +33,13 @@ pub fn pool_options() -> PgPoolOptions {
                 Ok(is_trusted || connection.ping().await.is_ok())
             })
         })
+}
+
+/// Connects a pool to a database. An error of the first connection is returned at once: a pool would try again for
+/// 30 seconds, and then report a timeout instead of the reason.
+#[doc(hidden)]
+pub async fn connect_pool(url: &str) -> Result<PgPool, sqlx::Error> {
+    let options: PgConnectOptions = url.parse()?;
+    options.connect().await?.close().await?;
+    pool_options().connect_with(options).await
 }

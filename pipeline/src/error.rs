@@ -50,7 +50,7 @@ pub enum Error {
 
     /// A run with other params has the key.
     #[error(
-        "run {run} of `{pipeline}` was started with the key `{key}` and other params, or with other runs \
+        "run {run} of `{pipeline}` was started with the key `{key}` and other params, with another shape of its graph, or with other runs \
          chained to it: use another key, or the same params and chain"
     )]
     KeyConflict {

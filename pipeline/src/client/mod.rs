@@ -85,7 +85,7 @@ impl Client {
     ///
     /// [`Error::Database`](crate::Error::Database) if the database cannot be reached.
     pub async fn connect(url: &str) -> Result<Self> {
-        Ok(Self::new(jobs::pool_options().connect(url).await?))
+        Ok(Self::new(jobs::connect_pool(url).await?))
     }
 
     /// Sets how many bytes go into one statement and one call, so that a test need not send as many as the

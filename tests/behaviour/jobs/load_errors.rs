@@ -34,9 +34,10 @@ impl ClaimHook for FailsOnce {
 /// The job has one attempt and a lease of 5 s: if its claim is left to the lease, it fails with `WorkerDied`.
 async fn the_claim_is_given_back(statement: &'static str) {
     with_database(async |db| {
-        let first = Do::new("a", What::Succeed);
-        let first = client(db).enqueue(first).priority(1).await.unwrap();
-        let bad = client(db).enqueue(Do::new("bad", What::Succeed));
+        let client = client(db);
+        let first = client.enqueue(Do::new("a", What::Succeed)).priority(1);
+        let first = first.await.unwrap();
+        let bad = client.enqueue(Do::new("bad", What::Succeed));
         let bad = bad.max_attempts(1).await.unwrap();
         let hook = Arc::new(FailsOnce(AtomicBool::new(false), statement));
         // One slot, and more jobs than one: the end of the first job and the claim of the second are one statement.

@@ -41,7 +41,7 @@ async fn a_key_leads_to_one_run() {
         assert_eq!(
             error.to_string(),
             format!(
-                "run {} of `video` was started with the key `k` and other params, or with other runs \
+                "run {} of `video` was started with the key `k` and other params, with another shape of its graph, or with other runs \
                  chained to it: use another key, or the same params and chain",
                 first.id()
             )
