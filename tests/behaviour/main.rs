@@ -13,6 +13,7 @@ mod cluster;
 mod conformance;
 mod graphs;
 mod guide_links;
+mod guide_messages;
 mod guide_queries;
 mod harness;
 mod jobs;
