@@ -39,6 +39,23 @@ pub(super) struct Request<'a> {
     pub(super) isolate_inputs: bool,
 }
 
+impl Request<'_> {
+    /// Returns whether the transaction claims jobs.
+    fn claims(&self) -> bool {
+        self.reserved.iter().any(|reserved| reserved.claims)
+    }
+
+    /// Returns the settings with which the transaction ends attempts.
+    fn end_settings(&self, config: &Config) -> EndSettings {
+        EndSettings {
+            keep_succeeded: config.keep_succeeded,
+            unknown_ms: limits::millis(config.unknown_job_timeout),
+            asynchronous_commit: !self.claims()
+                && self.ends.iter().all(|end| end.asynchronous_commit),
+        }
+    }
+}
+
 /// The result of a committed transaction.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
@@ -143,7 +160,7 @@ fn is_one_statement(parts: Parts<'_>, request: Request<'_>, shares: &[Share]) ->
     if request.statement_limit.is_some() || parts.hooks.has_probe() {
         return false;
     }
-    let claims = request.reserved.iter().any(|reserved| reserved.claims);
+    let claims = request.claims();
     match shares {
         // A claim whose inputs are loaded half by half needs savepoints.
         [] => claims && !request.isolate_inputs,
@@ -166,7 +183,7 @@ async fn run_alone(
 ) -> Result<Committed, Failure> {
     let mut done = Committed::default();
     let connection = connection.get().await?;
-    let claims = request.reserved.iter().any(|reserved| reserved.claims);
+    let claims = request.claims();
     let written = match shares {
         [] => {
             let claimed = claim::claim(parts, connection, request, &mut done).await;
@@ -250,12 +267,7 @@ async fn end(
     shares: &[Share],
     done: &mut Committed,
 ) -> Result<(), Failure> {
-    let claims = request.reserved.iter().any(|reserved| reserved.claims);
-    let settings = EndSettings {
-        keep_succeeded: parts.config.keep_succeeded,
-        unknown_ms: limits::millis(parts.config.unknown_job_timeout),
-        asynchronous_commit: !claims && request.ends.iter().all(|end| end.asynchronous_commit),
-    };
+    let settings = request.end_settings(parts.config);
     let offer = offer(parts, request.reserved);
     for share in shares {
         let ends: Vec<&AttemptEnd> = share.ends.iter().map(|at| &request.ends[*at]).collect();

@@ -255,3 +255,20 @@ async fn a_claim_that_is_confirmed_late_is_given_back_and_not_performed() {
     })
     .await;
 }
+
+/// A pool alone would try again for 30 seconds, and then report a timeout.
+#[tokio::test]
+async fn a_client_that_cannot_connect_reports_the_reason() {
+    let url = "postgres://nobody@127.0.0.1:1/nothing";
+    let error = jobs::Client::connect(url).await.unwrap_err();
+    let reason = sqlx::Error::Io(std::io::ErrorKind::ConnectionRefused.into());
+    assert!(
+        matches!(&error, jobs::Error::Database(sqlx::Error::Io(_))),
+        "{error} instead of {reason}"
+    );
+    let error = pipeline::Client::connect(url).await.unwrap_err();
+    assert!(
+        matches!(&error, pipeline::Error::Database(sqlx::Error::Io(_))),
+        "{error} instead of {reason}"
+    );
+}

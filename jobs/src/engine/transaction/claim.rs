@@ -9,10 +9,9 @@ use sqlx::{Connection as _, PgConnection};
 use super::{Asked, Committed, Parts, Request};
 use crate::attempt::{AttemptEnd, Claimed};
 use crate::engine::end_rows::{EndRow, FailedRow, end_jobs};
-use crate::engine::hooks::{EndSettings, Ended, Hooks};
+use crate::engine::hooks::{Ended, Hooks};
 use crate::engine::marks::{Found, Ranges, place};
 use crate::input::Input;
-use crate::limits;
 use crate::sqlstate::ErrorClass;
 
 /// A row of a claim: a claimed job, or a position in the index if its `line` is 0. The answer about the ends of the
@@ -101,11 +100,7 @@ pub(super) async fn end_and_claim(
     ends: &[&AttemptEnd],
     done: &mut Committed,
 ) -> Result<Ended, sqlx::Error> {
-    let settings = EndSettings {
-        keep_succeeded: parts.config.keep_succeeded,
-        unknown_ms: limits::millis(parts.config.unknown_job_timeout),
-        asynchronous_commit: false,
-    };
+    let settings = request.end_settings(parts.config);
     let Some(search) = search(parts, request, done) else {
         return end_jobs(connection, ends, settings).await;
     };
