@@ -84,7 +84,7 @@ pub(super) fn locate(text: String) -> String {
     match panic.ok().flatten() {
         Some((message, location)) if text.contains(&message) => {
             let suffix = format!(" at {location}");
-            // The storage limit cuts the end off, which is the location.
+            // The storage limit cuts off the end of a message, where the location is.
             let mut text = limits::message(&text);
             while text.len() + suffix.len() > limits::MAX_MESSAGE_BYTES && text.pop().is_some() {}
             text + &suffix
